@@ -61,9 +61,12 @@ others is
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
   measures how far off it is, and without the window the gain on your machine.
 - Queries that are padding, or to whom the mask leaves no key, may give something else than the
-  original's. So may real frames to the right of padding in Gemma 4, whose convolution mixes the two
-  (its feature extractor pads on the right). Weights (`output_attentions`) are those before
-  dropout. Most families return them under SDPA too, where the original returns none.
+  original's, and so does what is read from them. With padding on the left a decoder's loss
+  predicts the first real token from padding, unless that label is -100; with padding on the right
+  a classifier of XLNet reads the last token. Real frames to the right of padding may differ in
+  Gemma 4, whose convolution mixes the two (its feature extractor pads on the right). Weights
+  (`output_attentions`) are those before dropout. Most families return them under SDPA too, where
+  the original returns none.
 - Linear modules may be quantized, before or after. Where a whole tensor of activations has one
   scale (torch's `quantize_dynamic`), what padded queries give enters it, and real tokens differ by
   as much as quantization itself makes them.

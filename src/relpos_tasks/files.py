@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
@@ -23,6 +24,7 @@ __all__ = [
     "json_text",
     "naming",
     "read_whole",
+    "remove_partial",
     "replacing",
     "utf8",
     "write_bytes",
@@ -69,6 +71,19 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield partial
         with _moving:
             os.replace(partial, path)
+
+
+def remove_partial(folder: Path, *, older_than: float = 0.0) -> None:
+    """Remove unfinished files of processes that were killed while they wrote.
+
+    Args:
+        folder: where they are.
+        older_than: seconds since they were last written to, where others may write now.
+    """
+    for partial in folder.glob(f"{PARTIAL}*"):
+        with suppress(OSError):
+            if time.time() - partial.stat().st_mtime >= older_than:
+                partial.unlink()
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:

@@ -227,7 +227,7 @@ def _refused(rank, size) -> None:
 
     layer = MultiheadAttention(8, 2, position=Grid(4, (1, 3)))
     ContextParallel().apply_to(layer, world())
-    with pytest.raises(ValueError, match="position must be one of a line of tokens where the se"):
+    with pytest.raises(ValueError, match="position must be one of a sequence where it is cut"):
         layer(x, x, x, need_weights=False)
 
 

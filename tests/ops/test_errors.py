@@ -82,11 +82,11 @@ def table(*shape: int) -> OffsetTable:
         ({"window": (True, 0)}, r"window\[0\] must be an integer.*, got True"),
         (
             {"window": ((1, 1), (2, 2))},
-            r"window must be one \(left, right\) for a line of tokens.* got \(\(1, 1\)",
+            r"window must be one \(left, right\) for a sequence.* got \(\(1, 1\)",
         ),
         (
             {"key_ranges": [(0, 3)] * 3},
-            "key_ranges must be a tensor for a line of tokens, whose terms are no .*, got list",
+            "key_ranges must be a tensor for a sequence, whose terms are no .*, got list",
         ),
         ({"key_ranges": torch.zeros(1, 3, 2)}, "key_ranges must be integers, got torch.float32"),
         (

@@ -174,7 +174,7 @@ def test_it_compiles_to_one_graph_for_all_lengths():
         ({"global_tokens": "ab"}, ValueError, "global_tokens must be an integer >= 0, got 'a'"),
         ({"window": 4}, ValueError, r"window must be \(left, right\) in tokens"),
         ({"mask": torch.ones(4, dtype=torch.bool)}, ShapeError, "mask must"),
-        ({"terms": GridTerms((5,))}, ValueError, "terms must be Terms, of a line of tokens"),
+        ({"terms": GridTerms((5,))}, ValueError, "terms must be Terms, of a sequence"),
     ],
 )
 def test_what_it_cannot_take_is_named(arguments, error, words):

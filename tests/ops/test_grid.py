@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from relpos import GridTerms, OffsetTable, Terms, attention, attention_weights, merge
+from relpos import GridTerms, OffsetTable, Terms, attention, attention_weights, merge, summed_rows
 from relpos import relative_logits as added_logits
 from relpos.ops import axis_terms
 from tests.ops.agreement import assert_agrees
@@ -59,8 +59,9 @@ def test_a_row_for_each_pair_of_coordinates_gives_what_the_shear_does(
     """On a GPU that is the way, without embeddings of many indices: their gradients vary there."""
     monkeypatch.setattr(axis_terms, "_is_sheared", lambda *_: False)
     if in_any_order:
-        monkeypatch.setattr(axis_terms, "_adds_repeated_rows_in_any_order", lambda _: True)
-        monkeypatch.setattr(axis_terms, "_MOST_INDICES", 5)
+        for module in (axis_terms, summed_rows):
+            monkeypatch.setattr(module, "adds_repeated_rows_in_any_order", lambda _: True)
+        monkeypatch.setattr(summed_rows, "_MOST_INDICES", 5)
     assert_defined(GRID_CASES[name], "tiled")
     assert_has_the_slopes_of_the_reference(GRID_CASES[name], "tiled")
 

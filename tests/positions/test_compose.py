@@ -201,7 +201,7 @@ REFUSED = [
     ),
     ((Compose(Rotary(8), Shaw(8, 3)), TransformerXL(8, 2)), "have at most one table of keys"),
     ((Deberta(8, 2, 16), Rotary(8)), "come in an order in which none changes the keys after"),
-    ((Alibi(2), WindowBias(2, (3, 3))), "all have terms of a line of tokens, or all of a"),
+    ((Alibi(2), WindowBias(2, (3, 3))), "all have terms of a sequence, or all of a"),
     ((Grid(8, (3, 3)), WindowBias(2, (9, 1))), "all have terms of the same grid"),
     ((Grid(8, (3, 3)), Grid(8, (3, 3))), "have at most one table of keys"),
 ]

@@ -16,6 +16,7 @@ from relpos_tasks.files import (
     PARTIAL,
     check_writable,
     read_whole,
+    remove_partial,
     replacing,
     write_bytes,
     write_json,
@@ -33,6 +34,17 @@ def test_files_are_written_whole_with_their_folders(tmp_path):
     assert (tmp_path / "c.bin").read_bytes() == b"\x00"
     assert json.loads((tmp_path / "d.json").read_text()) == {"x": [1, None]}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "c.bin", "d.json"]
+
+
+def test_what_killed_processes_left_is_removed_and_what_others_write_now_is_not(tmp_path):
+    old, new, other = (tmp_path / name for name in (f"{PARTIAL}a", f"{PARTIAL}b", "c"))
+    for path in (old, new, other):
+        path.touch()
+    os.utime(old, (0, 0))
+    remove_partial(tmp_path, older_than=60)
+    assert sorted(tmp_path.iterdir()) == [new, other]
+    remove_partial(tmp_path)
+    assert [*tmp_path.iterdir()] == [other]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -64,7 +64,7 @@ def start(tmp_path, monkeypatch):
         (
             signal.SIGTERM,
             ["train", "--position", "none"],
-            "relpos: stopped; the same command goes on from the last checkpoint",
+            "relpos: stopped; the same command goes on from the last checkpoint, if there is one",
         ),
         (signal.SIGHUP, ["generate", "here"], "relpos: stopped"),
     ],

@@ -93,7 +93,7 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
     if span is not None and not any(step.window for step in steps):
         raise ValueError(
             "adapt: window must be None for a model without self-attention that sees both ways "
-            f"along a line of tokens, got {window} for a {type(model).__name__}"
+            f"along a sequence, got {window} for a {type(model).__name__}"
         )
     for step in steps:
         step.adaptation.prepare()

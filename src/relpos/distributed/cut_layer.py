@@ -19,7 +19,7 @@ from ..checks import one_line
 from ..errors import ShapeError
 from ..jagged import is_jagged
 from ..layers import KeyValueCache, MultiheadAttention
-from ..ops.dispatch import choose, choose_for_parts
+from ..ops.dispatch import choose
 from ..ops.inputs import DropoutOrigin, prepare
 from ..terms import GridTerms, Terms
 from .agreement import Outcome, agree, fail_together
@@ -159,11 +159,8 @@ class CutLayer(MultiheadAttention):
         # What `native` drops on one device, if all ranks have the same seed, and else other pairs.
         origin = DropoutOrigin(self.all_heads, self.first_head, q.shape[2], 0, 0)
         inputs = replace(inputs, dropout_origin=origin)
-        backend = choose("auto", inputs)
-        if not hasattr(backend, "part"):
-            backend = choose_for_parts("auto", inputs)
         with without_autocast(q):
-            return backend.attention(inputs)[0]
+            return choose("auto", inputs).attention(inputs)[0]
 
 
 _SIGNATURE = signature(MultiheadAttention.forward)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..autocast import without_autocast
-from ..ops.dispatch import choose, choose_for_parts
+from ..ops.dispatch import choose
 from ..ops.inputs import prepare
 from ..terms import GridTerms, OffsetTable, Terms
 from .agreement import Outcome
@@ -115,12 +115,10 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
             query_start=None if isinstance(terms, GridTerms) else local.query_start,
             window=call.window, softcap=local.softcap, return_lse=True,
         )  # fmt: skip
-        if not local.dropout:
-            results.extend(choose(call.backend, inputs).attention(inputs))
-            return
-        origin = call.dropout_origin(own.start)
-        inputs = replace(inputs, seed=local.seed, dropout_origin=origin)
-        results.extend(choose_for_parts(call.backend, inputs).attention(inputs))
+        if local.dropout:
+            origin = call.dropout_origin(own.start)
+            inputs = replace(inputs, seed=local.seed, dropout_origin=origin)
+        results.extend(choose(call.backend, inputs).attention(inputs))
 
     with without_autocast(q):
         outcome.attempt(compute)

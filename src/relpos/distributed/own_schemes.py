@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..offsets import rows_at
 from ..positions.handover import apply_position
-from ..terms import OffsetTable, Terms
+from ..terms import Terms
 from .positions import CutTokens, apply_cut_position, check_gathered, is_known, scheme_name
 
 __all__ = ["check_own_scheme"]
@@ -93,7 +94,7 @@ def _pairs(
     for part in parts:
         for name in terms.tables | part.tables:
             one, other = (
-                _rows(each.tables[name], count) if name in each.tables else None
+                rows_at(each.tables[name], 1 - count, count - 1) if name in each.tables else None
                 for each in (terms, part)
             )
             # Number by number: beside what hides keys (-1e9, -inf) others are small.
@@ -116,16 +117,6 @@ def _are_alike(one: Tensor | None, other: Tensor | None, largest: float) -> bool
     bound = torch.finfo(one.dtype).eps ** 0.5
     same = one.shape == other.shape and one.dtype == other.dtype
     return same and torch.allclose(one, other, rtol=bound, atol=bound * largest)
-
-
-def _rows(table: OffsetTable, count: int) -> Tensor:
-    """Those that the offsets of so many tokens select."""
-    offsets = torch.arange(1 - count, count, device=table.rows.device)
-    rows = table.rows[:, (offsets - table.first).clamp(0, table.rows.shape[1] - 1)]
-    if table.beyond == "clamp":
-        return rows
-    beyond = (offsets < table.first) | (offsets > table.last)
-    return rows.masked_fill(beyond.view(-1, *[1] * (rows.ndim - 2)), 0)
 
 
 @contextmanager

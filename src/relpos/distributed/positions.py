@@ -169,7 +169,7 @@ def scheme_name(position: object) -> str:
 
 def _made_for_a_grid(owner: str, position: object) -> ValueError:
     return ValueError(
-        f"{owner}: position must be one of a line of tokens where the sequence is cut among ranks, "
+        f"{owner}: position must be one of a sequence where it is cut among ranks, "
         f"got {scheme_name(position)}, of a grid"
     )
 

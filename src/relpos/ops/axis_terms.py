@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import pad
 
-from ..offsets import axis_offsets, interpolation_points, row_indices
+from ..offsets import axis_offsets, interpolation_points
 from ..shear import absolute_to_relative, relative_to_absolute
+from ..summed_rows import adds_repeated_rows_in_any_order, summed_rows
 from ..terms import GridTerms, OffsetTable
 from .arguments import TABLES
 
 __all__ = ["axis_tables", "axis_values", "key_axis_logits", "query_axis_logits", "rows_of_pairs"]
-
-_MOST_INDICES = 3072  # up to which torch sums in one order on a GPU
 
 
 def axis_tables(terms: GridTerms) -> Tensor | None:
@@ -207,55 +206,29 @@ def _axis_rows(
         ratio = own // other
         whole = torch.arange(ratio * (1 - other), ratio * other, ratio, device=device)
         offsets = (whole - torch.arange(ratio, device=device)[:, None]).flatten()
-    return _rows_of(table, -offsets if of_keys else offsets, torch.float32)
+    return summed_rows(table, -offsets if of_keys else offsets, torch.float32)
 
 
 def _rows_by_offset(table: OffsetTable, size: int, dtype: torch.dtype) -> Tensor:
     """`(h or 1, 2 n - 1[, d])`: the rows of the offsets along an axis of `n` coordinates."""
-    return _rows_of(table, torch.arange(1 - size, size, device=table.rows.device), dtype)
+    return summed_rows(table, torch.arange(1 - size, size, device=table.rows.device), dtype)
 
 
 def rows_of_pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """`(h or 1, n_i, n_j[, d])`: the row of each pair of coordinates along an axis."""
-    if queries == keys and _adds_repeated_rows_in_any_order(table.rows):
+    if queries == keys and adds_repeated_rows_in_any_order(table.rows):
         # Row after row the same, one offset on: what flows back is summed along diagonals.
         windows = _rows_by_offset(table, keys, dtype).unfold(1, keys, 1).flip(1)
         return windows.movedim(-1, 2)
     at = axis_offsets(queries, keys, device=table.rows.device)
     total: Tensor | None = None
     for whole, share in interpolation_points(at):
-        rows = _rows_of(table, whole, dtype)
+        rows = summed_rows(table, whole, dtype)
         if share is not None:
             rows = rows * share.to(dtype).view(*share.shape, *[1] * (rows.ndim - 3))
         total = rows if total is None else total + rows
     assert total is not None
     return total
-
-
-def _rows_of(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
-    """`(h or 1, *offsets[, d])`: the rows of these offsets."""
-    index, inside = row_indices(table, at)
-    rows = table.rows.to(dtype)
-    # An embedding, whose gradient is summed in a fixed order, but for many on a GPU.
-    flat = rows.transpose(0, 1).flatten(1)
-    if _adds_repeated_rows_in_any_order(flat) and index.numel() > _MOST_INDICES:
-        parts = [embedding(part, flat) for part in index.flatten().split(_MOST_INDICES)]
-        picked = torch.cat(parts).unflatten(0, index.shape)
-    else:
-        picked = embedding(index, flat)
-    picked = picked.unflatten(-1, (rows.shape[0], *rows.shape[2:]))
-    picked = picked.movedim(at.ndim, 0)
-    if inside is None:
-        return picked
-    return picked.where(inside.unsqueeze(-1) if rows.ndim == 3 else inside, 0)
-
-
-def _adds_repeated_rows_in_any_order(rows: Tensor) -> bool:
-    """Whether the gradient of an embedding with more than `_MOST_INDICES` is not always the same.
-
-    From torch 2.11 on it is added by atomics on a GPU, where few rows are picked often.
-    """
-    return rows.is_cuda
 
 
 def _axis_last(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, ...]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
@@ -104,7 +105,7 @@ def has_few_scores(batch: int, heads: int, queries: int, keys: int) -> bool:
     return queries > 1 and batch * heads * queries * keys <= FEW_SCORES
 
 
-def _passes_tiled_over(inputs: Inputs) -> bool:
+def _asks_tiled_last(inputs: Inputs) -> bool:
     if is_traced():  # for other lengths too
         return False
     batch, heads, queries, _ = inputs.q.shape
@@ -114,7 +115,10 @@ def _passes_tiled_over(inputs: Inputs) -> bool:
 def _auto(inputs: Inputs) -> tuple[str, ...]:
     """What `"auto"` asks for these inputs, in order."""
     takes_triton = inputs.q.is_cuda and triton.unavailable() is None and triton.is_fast(inputs)
-    return _AUTO_ON_GPU if takes_triton else _AUTO
+    names = _AUTO_ON_GPU if takes_triton else _AUTO
+    if _asks_tiled_last(inputs):
+        return (*(name for name in names if name != "tiled"), "tiled")
+    return names
 
 
 def check_backend(name: str) -> None:
@@ -134,18 +138,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
         BackendError: with the reason, if the named backend, or every one, does not support the
             inputs.
     """
-    check_backend(name)
-    reasons = []
-    for label in _auto(inputs) if name == "auto" else (name,):
-        if label == "tiled" and name == "auto" and _passes_tiled_over(inputs):
-            continue
-        backend = _BACKENDS[label]
-        reason = backend.unavailable() or backend.unsupported(inputs)
-        if reason is None:
-            return backend
-        reasons.append(f"{label}: {reason}")
-    reason = "; ".join(reasons)
-    raise BackendError(f"attention: backend={name!r} cannot run these inputs: {reason}")
+    return _first(name, inputs, lambda backend: backend.unsupported(inputs))
 
 
 def choose_for_parts(name: str, inputs: Inputs) -> PartsBackend:
@@ -156,15 +149,25 @@ def choose_for_parts(name: str, inputs: Inputs) -> PartsBackend:
         BackendError: with the reason, if the named backend, or every one, does not support the
             inputs.
     """
+
+    def refused(backend: Backend) -> str | None:
+        reason = backend.unsupported(inputs)
+        if reason is None and not isinstance(backend, PartsBackend):
+            reason = "not supported by this backend: a part of each row's keys at a time"
+        return reason
+
+    return cast(PartsBackend, _first(name, inputs, refused))
+
+
+def _first(name: str, inputs: Inputs, refused: Callable[[Backend], str | None]) -> Backend:
+    """The first of those that a name stands for which is available and not refused."""
     check_backend(name)
     reasons = []
     for label in _auto(inputs) if name == "auto" else (name,):
         backend = _BACKENDS[label]
-        reason = backend.unavailable() or backend.unsupported(inputs)
+        reason = backend.unavailable() or refused(backend)
         if reason is None:
-            if isinstance(backend, PartsBackend):
-                return backend
-            reason = "not supported by this backend: a part of each row's keys at a time"
+            return backend
         reasons.append(f"{label}: {reason}")
     reason = "; ".join(reasons)
     raise BackendError(f"attention: backend={name!r} cannot run these inputs: {reason}")

@@ -23,7 +23,7 @@ from ..checks import check_integers
 from ..errors import BackendError, ShapeError
 from ..terms import GridTerms, Terms
 from .checks import check_kinds
-from .dispatch import choose_for_parts
+from .dispatch import choose
 from .inputs import DropoutOrigin, prepare
 from .locality import AnyKeyRanges
 
@@ -110,7 +110,7 @@ def _with_dropout(
     origin = DropoutOrigin(heads, first_batch * heads + first_head, q.shape[2], 0, 0)
     inputs = replace(inputs, seed=cut.seed(q.device), dropout_origin=origin)
     with without_autocast(q):
-        output, lse = choose_for_parts(backend, inputs).attention(inputs)
+        output, lse = choose(backend, inputs).attention(inputs)
     return (output, lse) if return_lse else output
 
 

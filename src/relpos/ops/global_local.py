@@ -107,7 +107,7 @@ def global_local_attention(
     """
     if isinstance(terms, GridTerms):
         raise ValueError(
-            "global_local_attention: terms must be Terms, of a line of tokens, got GridTerms"
+            "global_local_attention: terms must be Terms, of a sequence, got GridTerms"
         )
     inputs = prepare(
         "global_local_attention", q, k, v, terms, mask, causal=causal, dropout=dropout,

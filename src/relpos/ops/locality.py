@@ -54,7 +54,7 @@ def resolve_window(
     if isinstance(terms, Terms):
         if is_of_axes(window):
             raise ValueError(
-                f"{function}: window must be one (left, right) for a line of tokens, whose terms "
+                f"{function}: window must be one (left, right) for a sequence, whose terms "
                 f"are no GridTerms, got {one_line(window)}"
             )
         found = [_check_sides(function, "window", window)]
@@ -134,7 +134,7 @@ def resolve_key_ranges(
     has_entries = isinstance(key_ranges, Sequence) and not isinstance(key_ranges, str)
     if isinstance(terms, Terms) and has_entries:
         raise TypeError(
-            f"{function}: key_ranges must be a tensor for a line of tokens, whose terms are no "
+            f"{function}: key_ranges must be a tensor for a sequence, whose terms are no "
             f"GridTerms, got {type(key_ranges).__name__}"
         )
     if isinstance(terms, Terms) or not has_entries:

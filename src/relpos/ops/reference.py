@@ -38,6 +38,8 @@ def unavailable() -> str | None:
 
 def unsupported(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
+    if inputs.dropout and inputs.dropout_origin is not None:
+        return "not supported by this backend: the dropout of a larger call"
     return None
 
 

@@ -7,10 +7,9 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from ..errors import ShapeError
-from ..offsets import row_indices
+from ..summed_rows import summed_rows
 from ..terms import GridTerms, OffsetTable, Terms
 
 __all__ = ["add_tables", "join_terms", "pin_queries"]
@@ -36,7 +35,7 @@ def join_terms(owner: str, one: Terms | GridTerms, other: Terms | GridTerms) -> 
     if isinstance(one, GridTerms) and isinstance(other, GridTerms):
         return _join_grids(owner, one, other)
     raise ValueError(
-        f"{owner}: positions must all have terms of a line of tokens, or all of a grid, got both"
+        f"{owner}: positions must all have terms of a sequence, or all of a grid, got both"
     )
 
 
@@ -93,16 +92,9 @@ def add_tables(one: OffsetTable, other: OffsetTable) -> OffsetTable:
     last = cast(int, torch.sym_max(one.last, other.last)) + margin
     both_zero = one.beyond == other.beyond == "zero"
     beyond: Literal["clamp", "zero"] = "zero" if both_zero else "clamp"
-    return OffsetTable(_rows(one, first, last) + _rows(other, first, last), first, beyond)
-
-
-def _rows(table: OffsetTable, first: int, last: int) -> Tensor:
-    """The scalars of the offsets `first..last`."""
-    at = torch.arange(first, last + 1, device=table.rows.device)
-    index, inside = row_indices(table, at)
-    # An embedding, whose gradient is summed in a fixed order on every device.
-    picked = embedding(index, table.rows.mT).mT
-    return picked if inside is None else picked.where(inside, 0)
+    at = torch.arange(first, last + 1, device=one.rows.device)
+    rows = [summed_rows(table, at, table.rows.dtype) for table in (one, other)]
+    return OffsetTable(rows[0] + rows[1], first, beyond)
 
 
 def _join_lines(owner: str, one: Terms, other: Terms) -> Terms:

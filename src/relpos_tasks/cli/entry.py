@@ -68,8 +68,8 @@ def _stopped() -> str:
         # The first process says it.
         return ""
     goes_on = sys.argv[2:3] in (["compare"], ["train"])
-    way_out = "; the same command goes on from the last checkpoint" if goes_on else ""
-    return f"relpos: stopped{way_out}"
+    way_out = "; the same command goes on from the last checkpoint, if there is one"
+    return f"relpos: stopped{way_out if goes_on else ''}"
 
 
 def _missing(error: ModuleNotFoundError) -> str | None:

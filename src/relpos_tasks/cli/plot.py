@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["plots"]
 
 plots = typer.Typer(
-    help="Draw the shear step by step, ranges of keys, the tables of a scheme, or where a model "
-    "looks.",
+    help="Draw the shear step by step, ranges of keys, the tables of a scheme, or where a model of "
+    "music looks.",
 )
 
 
@@ -150,7 +150,7 @@ def attention(
     layer: LayerOption = None,
     out: OutOption = None,
 ) -> None:  # fmt: skip
-    """Draw where each head looks while a model reads a held-out piece, and how far on average.
+    """Draw where each head looks while a model of music reads a held-out piece, and how far.
 
     The pieces must be those that the model was trained beside: give --data again if it was
     trained with it.

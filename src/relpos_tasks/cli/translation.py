@@ -252,9 +252,10 @@ def harmonise(
 ) -> None:
     """Put alto, tenor and bass below a melody, with a model trained with --chorales."""
     from ..music.export import chorale_stem, write_chorale
+    from ..music.generate import check_melody
     from ..music.melody import read_melody
     from ..music.stems import PIECE_ENDINGS, files_of
-    from ..progress import show_activity
+    from ..progress import show_progress
     from ..translation.harmonise import harmonise as run_harmonise
     from ..translation.model import load_translation
 
@@ -264,10 +265,12 @@ def harmonise(
     vocabulary, window = trained.of_chorales()
     beam, _ = trained.search(beam, None)
     tune = read_melody(melody, lowest=vocabulary.lowest, highest=vocabulary.highest)
+    check_melody(f"{melody}: the melody", tune)
     say_unsung(str(melody), tune.unsung)
-    with show_activity("harmonising"):
+    with show_progress("harmonising", len(tune.pitches), "sixteenths") as progress:
         piece = run_harmonise(
-            trained.model, vocabulary, tune, window=window, beam=beam, name=melody.stem
-        )
+            trained.model, vocabulary, tune, window=window, beam=beam, name=melody.stem,
+            progress=progress,
+        )  # fmt: skip
         write_chorale(stem, piece)
     typer.echo(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav ({piece.steps / 4:g} quarters)")

@@ -39,7 +39,10 @@ PairsOption = Annotated[
 ]
 SourceOption = Annotated[
     str | None,
-    typer.Option(help="The language to translate from, such as en, where the names leave it open."),
+    typer.Option(
+        help="The language to translate from, such as en, where the names leave it open; of a file "
+        "of pairs any word for its first column."
+    ),
 ]
 TargetOption = Annotated[str | None, typer.Option(help="The language to translate to, such as de.")]
 

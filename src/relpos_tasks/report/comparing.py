@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from ..files import check_writable, json_text, utf8, write_together
+from ..files import check_writable, json_text, remove_partial, utf8, write_together
 from ..training.comparison import Comparison
 from ..training.devices import Devices
 from ..training.measuring import on_measuring_device
@@ -25,6 +25,9 @@ __all__ = ["MACHINE", "METRICS", "REPORT", "check_files", "compare_and_report"]
 REPORT = "report.html"
 METRICS = "metrics.json"
 MACHINE = "machine.json"
+
+# Seconds: far more than any of these files takes to be written.
+_HOUR = 3600
 
 
 @runtime_checkable
@@ -123,6 +126,8 @@ def compare_and_report(
     }
     for section in page.sections:
         contents |= section.files
+    for where in (folder, *(where for _, _, where in comparison.folders(folder))):
+        remove_partial(where, older_than=_HOUR)
     # All or none: a page beside the numbers or the music of another comparison would be wrong.
     write_together({folder / path: content for path, content in contents.items()})
     return results

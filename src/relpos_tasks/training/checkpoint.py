@@ -31,6 +31,7 @@ __all__ = [
     "check_format",
     "check_state",
     "load",
+    "repair",
     "save_about",
     "save_weights",
     "saved_about",
@@ -78,10 +79,29 @@ def save_weights(folder: str | Path, model: nn.Module) -> None:
         folder: the checkpoint's folder.
         model: the model.
     """
+    write_bytes(Path(folder) / WEIGHTS, _weights_file(model))
+
+
+def repair(folder: Path, about: dict[str, Any], model: nn.Module) -> None:
+    """Write again what of both files is lost, or not as `save_about` and `save_weights` wrote it.
+
+    Args:
+        folder: the checkpoint's folder.
+        about: what `model.json` says.
+        model: the model.
+    """
+    if saved_about(folder) != {"format": FORMAT} | about:
+        save_about(folder, about)
+    content, weights = _weights_file(model), folder / WEIGHTS
+    if not (weights.is_file() and weights.read_bytes() == content):
+        write_bytes(weights, content)
+
+
+def _weights_file(model: nn.Module) -> bytes:
     state = {
         name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
     }
-    write_bytes(Path(folder) / WEIGHTS, bytes_of(state, metadata={"format": "pt"}))
+    return bytes_of(state, metadata={"format": "pt"})
 
 
 def load(

@@ -19,10 +19,10 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from relpos.errors import is_out_of_memory
 
-from ..files import PARTIAL
+from ..files import remove_partial
 from ..stopping import ending_child_processes
 from .averaging import check_averaging
-from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights
+from .checkpoint import ABOUT, FORMAT, check_state, repair, save_about
 from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter, checkpoint_io
 from .devices import Devices, trainer_on
 from .progress_bar import TrainingProgress
@@ -87,9 +87,7 @@ def fit(
     with only_run_in(folder) if trainer.is_global_zero else nullcontext():
         if trainer.is_global_zero:
             save_about(folder, about)
-            for stale in folder.glob(f"{PARTIAL}*"):
-                # Of a run that was killed while it wrote.
-                stale.unlink(missing_ok=True)
+            remove_partial(folder)
         checkpoint = folder / RESUME
         _interruptible(trainer, task, data, checkpoint if checkpoint.exists() else None)
     task.finish()
@@ -120,10 +118,7 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     except _BROKEN as error:
         raise _unreadable(checkpoint) from error
     task.finish()
-    if not (folder / ABOUT).exists():
-        save_about(folder, before)
-    if not (folder / WEIGHTS).exists():
-        save_weights(folder, task.model)
+    repair(folder, before, task.model)
     return True
 
 

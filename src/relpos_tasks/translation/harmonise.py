@@ -18,7 +18,7 @@ training, and every target token of a piece is scored exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from ..models.beam_search import BeamSearch, beam_search
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.threads import one_thread
 from ..music.data import ChoraleData
+from ..music.generate import check_melody
 from ..music.melody import Melody
 from ..music.piece import SILENCE, VOICES, Piece, strikes_of
 from ..music.split import Split
@@ -146,6 +147,7 @@ def harmonise(
     window: int = WINDOW,
     beam: int = 4,
     name: str = "chorale",
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Piece:
     """The melody with an alto, a tenor and a bass below it, by beam search, window by window.
 
@@ -159,10 +161,11 @@ def harmonise(
         window: tokens of all four voices in a window, as in training.
         beam: hypotheses of each window.
         name: of the piece.
+        progress: called with the number of sixteenths that are written.
 
     Raises:
-        ValueError: if the melody has no step or leaves the vocabulary, the model has other tokens,
-            or a number is out of range.
+        ValueError: if the melody has no step, is longer than a chorale may be, or leaves the
+            vocabulary, the model has other tokens, or a number is out of range.
     """
     tokens = (model.config.source_vocabulary, model.config.target_vocabulary)
     if tokens != (vocabulary.size,) * 2:
@@ -171,6 +174,7 @@ def harmonise(
         )
     if window < 8 or window % 8:
         raise ValueError(f"harmonise: window must be a positive multiple of 8, got {window}")
+    check_melody("harmonise: melody", melody)
     soprano = _soprano_tokens(vocabulary, melody)
     if not len(soprano):
         raise ValueError("harmonise: melody must have a step, got none")
@@ -182,6 +186,7 @@ def harmonise(
                 model, soprano[start : start + steps].tolist(), lower[_LOWER * start :], beam=beam
             )
             start += steps // 2
+            progress(len(lower) // _LOWER)
     grid = np.concatenate([soprano[:, None], np.reshape(lower, (-1, _LOWER))], axis=1)
     return vocabulary.decode(
         grid.ravel(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ..progress import show_activity
 from .kinds import TEXT
 from .pairs import Pair
 from .settings import TextSettings
@@ -210,7 +211,10 @@ def read_source(
     texts = read_texts(path, source=source, target=target)
     split = split_by_length(texts, largest=largest) if by_length else split_texts(texts)
     if subwords is None:
-        subwords = learn_subwords((text for pair in split.train for text in pair), size=vocabulary)
+        with show_activity("learning subwords"):
+            subwords = learn_subwords(
+                (text for pair in split.train for text in pair), size=vocabulary
+            )
     # The digest is that of all pairs, since which are too long depends on the subwords.
     short = _translatable(split, subwords, texts.name)
     return Source(texts.name, texts.languages, split.digest, short, subwords)

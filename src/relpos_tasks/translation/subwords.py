@@ -35,6 +35,7 @@ _SPECIAL = 3
 LONGEST_LINE = 1_000
 # The default size of a vocabulary.
 SUBWORDS = 4_000
+_LONG_WORD = re.compile(r"\S{1001,}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 
@@ -168,6 +169,8 @@ class Subwords:
 def learn_subwords(texts: Iterable[str], *, size: int = SUBWORDS) -> Subwords:
     """Subwords of some sentences, the same whatever their order.
 
+    Of what has no space for more than 1,000 characters, which is no word, nothing is learned.
+
     Args:
         texts: both languages of the training pairs.
         size: how many ids at most, the three special ones and the 256 bytes among them.
@@ -188,6 +191,8 @@ def learn_subwords(texts: Iterable[str], *, size: int = SUBWORDS) -> Subwords:
         initial_alphabet=_BYTES,
         show_progress=False,
     )
+    # The time of a word grows with the square of its length.
+    texts = (_LONG_WORD.sub(" ", text) for text in texts)
     tokenizer.train_from_iterator((" " + text for text in texts), trainer)
     return Subwords([" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]])
 

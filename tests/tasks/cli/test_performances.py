@@ -200,8 +200,12 @@ def copies(folder):
             ["0.mid: must be a MIDI file", *[".mid: must be a MIDI"] * 7, "4 more of 12 files"],
             "holds no MIDI file that can be used, got 12 files",
         ),
-        (no_notes, ["a.mid: holds no note"], "holds no MIDI file that can be used"),
-        (drums, ["a.mid: holds no note but those of drums"], "holds no MIDI file that can be"),
+        (no_notes, ["a.mid: holds no note that ends"], "holds no MIDI file that can be used"),
+        (
+            drums,
+            ["a.mid: holds no note that ends but those of drums"],
+            "holds no MIDI file that can be",
+        ),
         (
             type_2,
             ["a.mid: must be of type 0 or 1 and count time in quarters, got type 2"],
@@ -269,7 +273,10 @@ def test_a_folder_that_is_of_no_use_is_refused(relpos, tmp_path, fill, left_out,
         ("compare --data no-folder --seconds 5", "no-folder: cannot be read: No such file"),
         ("generate {huang} --prime no.mid", "no.mid: cannot be read: No such file or directory"),
         ("generate {huang} --prime {folder}/broken.mid", "broken.mid: must be a MIDI file, and"),
-        ("generate {huang} --prime {drums}", "drums.mid: holds no note but those of drums"),
+        (
+            "generate {huang} --prime {drums}",
+            "drums.mid: holds no note that ends but those of drums",
+        ),
         ("evaluate {huang} --data {folder} --window 99999992", "--window: must be at most "),
     ],
 )

@@ -232,6 +232,24 @@ def test_a_finished_run_writes_again_what_was_lost(source, tmp_path, lost):
     assert before == {name: (tmp_path / name).read_bytes() for name in lost}
 
 
+@pytest.mark.parametrize("left", [0, 10, 5000])
+def test_a_finished_run_writes_again_what_was_cut_off(source, tmp_path, left):
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    files = {name: (tmp_path / name).read_bytes() for name in (ABOUT, WEIGHTS)}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content[:left])
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    assert files == {name: (tmp_path / name).read_bytes() for name in files}
+
+
+def test_a_finished_run_writes_nothing_that_is_there(source, tmp_path):
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.is_file()}
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.is_file()}
+    assert after == before
+
+
 @pytest.mark.filterwarnings("ignore:Total length of")
 def test_the_last_checkpoint_is_written_without_a_validation_too(source, tmp_path):
     # The last step is one after which to validate, and there is nothing to validate on.

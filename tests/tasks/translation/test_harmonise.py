@@ -138,7 +138,10 @@ def test_a_harmonised_melody_is_a_piece_with_that_soprano(steps, has_onsets):
     )  # fmt: skip
     vocabulary = vocabulary_of([piece_from(np.random.default_rng(9), 40, has_onsets=has_onsets)])
     model, melody = built(vocabulary), soprano_of(piece)
-    got = harmonise(model, vocabulary, melody, window=16, beam=2, name="new")
+    done: list[int] = []
+    got = harmonise(model, vocabulary, melody, window=16, beam=2, name="new", progress=done.append)
+    assert done == sorted(done)
+    assert done[-1] == steps
     assert (got.name, got.pickup, got.steps_per_bar, got.fifths) == ("new", 4, 12, -2)
     np.testing.assert_array_equal(got.pitches[:, 0], piece.pitches[:, 0])
     np.testing.assert_array_equal(got.strikes[:, 0], piece.strikes[:, 0])
@@ -180,6 +183,9 @@ def test_what_cannot_be_harmonised_is_named():
     empty = Melody(melody.pitches[:0], melody.onsets[:0], 0, 16, 0)
     with pytest.raises(ValueError, match="melody must have a step, got none"):
         harmonise(model, vocabulary, empty)
+    long = Melody(np.repeat(melody.pitches, 600), np.repeat(melody.onsets, 600), 0, 16, 0)
+    with pytest.raises(ValueError, match="melody must be at most 4096 sixteenths long, got 4800"):
+        harmonise(model, vocabulary, long)
     high = Melody(melody.pitches * 0 + np.int16(127), melody.onsets, 0, 16, 0)
     with pytest.raises(
         ValueError, match=r"pitches must be in .*, got 127 in step 0 of the soprano"

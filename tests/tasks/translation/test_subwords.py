@@ -65,6 +65,14 @@ def test_the_merges_do_not_depend_on_order_or_threads():
         assert json.loads(found.stdout) == expected
 
 
+def test_what_is_no_word_teaches_nothing_and_can_still_be_encoded():
+    """The time of a word grows with the square of its length: of this one it would be minutes."""
+    junk = "xy" * 200_000
+    found = learn_subwords([*TEXTS, junk, f"Ein {junk} Mann"], size=400)
+    assert found.about() == learn_subwords([*TEXTS, " ", "Ein   Mann"], size=400).about()
+    assert found.decode(found.encode(junk[:3000])) == junk[:3000]
+
+
 def test_more_merges_begin_with_the_fewer_and_small_texts_have_small_vocabularies():
     assert (
         learn_subwords(TEXTS, size=300).merges

@@ -31,9 +31,8 @@ Tables = Mapping[str, OffsetTable]
 
 _FAR = 1 << 29  # in tokens; no sequence is as long
 _SMALLEST_DIVISOR = 2.0**-20
-# Keys along the last axis of a grid whose rows are tiles.
-# Of a grid of which tiles are rows. Below, products with marks took no longer on an H200, forward
-# and backward together.
+# Keys along the last axis of a grid whose rows are tiles. Below, products with marks took no longer
+# on an H200, forward and backward together.
 _NARROWEST_ROW, _WIDEST_ROW = 33, 64
 
 
