@@ -60,7 +60,8 @@ def time_table(result: dict) -> str:
     missed = sum(target.missed(result) for target in TARGETS)
     summary = (
         f"[docs/benchmark.md](docs/benchmark.md) has other lengths, few heads, bfloat16, decoding "
-        f"and short sequences, and {len(TARGETS)} targets for CPUs: {measured} measured, {missed} missed."
+        f"and short sequences, and {len(TARGETS)} targets for CPUs: {measured} measured, "
+        f"{missed} missed."
     )
     return "\n\n".join(
         [note, markdown_table(head, ours), beside, markdown_table(rivals_head, rivals, 2), summary]
