@@ -22,7 +22,7 @@ from torch import Tensor
 from .checks import check_count, check_sizes, check_tensor, one_line
 from .errors import ShapeError
 
-__all__ = ["GridTerms", "OffsetTable", "Terms"]
+__all__ = ["NO_TERMS", "GridTerms", "OffsetTable", "Terms"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +143,10 @@ class Terms:
             "keys": self.keys, "queries": self.queries, "bias": self.bias, "values": self.values,
         }  # fmt: skip
         return {name: table for name, table in named.items() if table is not None}
+
+
+# Plain attention.
+NO_TERMS = Terms()
 
 
 @dataclass(frozen=True, eq=False)

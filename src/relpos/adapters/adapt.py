@@ -200,7 +200,7 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
 
 
 def _steps_of_parts(step: _Step) -> list[_Step]:
-    """Those of the modules in one that are adapted with it."""
+    """The steps of the modules in one that are adapted with it."""
     prefix = f"{step.name}." if step.name else ""
     return [
         _Step(prefix + part, step.module.get_submodule(part), own, None, step.group)
@@ -209,7 +209,7 @@ def _steps_of_parts(step: _Step) -> list[_Step]:
 
 
 def _add(more: list[_Step], steps: list[_Step]) -> None:
-    """Those of modules that are not planned yet, by whatever name."""
+    """Add the steps of modules that are not planned yet, by whatever name."""
     planned = {id(step.module) for step in steps}
     for step in more:
         if id(step.module) not in planned:
@@ -218,7 +218,7 @@ def _add(more: list[_Step], steps: list[_Step]) -> None:
 
 
 def _group(module: nn.Module) -> str | None:
-    """Of what is adapted together or not at all, where its classes are defined or their word.
+    """What names those adapted together or not at all: their classes' module, or their word.
 
     A subclass, which is left, belongs to it too.
     """

@@ -12,19 +12,17 @@ from torch import Tensor
 
 from ..ops import attention, attention_weights
 from ..ops.locality import AnyWindow
-from ..terms import GridTerms, Terms
+from ..terms import NO_TERMS, GridTerms, Terms
 from .masks import check_mask
 
 __all__ = ["attend"]
-
-_NO_TERMS = Terms()
 
 
 def attend(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
     v: Float[Tensor, "b g j dv"],
-    terms: Terms | GridTerms = _NO_TERMS,
+    terms: Terms | GridTerms = NO_TERMS,
     *,
     mask: Tensor | None = None,
     causal: bool = False,
@@ -64,7 +62,7 @@ def attend(
     """
     check_mask(mask)
     if elsewhere is not None and weights:
-        raise ValueError("attend: weights must not be asked for over several devices, got them")
+        raise ValueError("adapt: output_attentions must be False over several devices, got True")
     if mask is not None:
         mask = mask[..., : k.shape[2]]
         # Sizes are tensors while they are traced.

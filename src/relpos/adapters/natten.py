@@ -173,7 +173,7 @@ def _settings(
     dilation: int | Sequence[int] | None,
     is_causal: bool | Sequence[bool],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
-    """Of each axis, checked; no dilation is one of 1."""
+    """The settings of each axis, checked; no dilation is one of 1."""
     sizes, strides, steps = (
         tuple(
             check_count(name, argument if given is x else f"{argument}[{axis}]", x)

@@ -122,7 +122,7 @@ def _model_of(config: type) -> type[PreTrainedModel] | None:
 # Not of a module that may be imported later.
 @cache
 def _model_in(name: str, config: type) -> type[PreTrainedModel] | None:
-    """Of the module of that name, which is imported."""
+    """The model class in the module of that name, which is imported."""
     classes = [cls for cls in vars(sys.modules[name]).values() if isinstance(cls, type)]
     models = [cls for cls in classes if issubclass(cls, PreTrainedModel) and cls.__module__ == name]
     its_own = [model for model in models if model.config_class is config]
@@ -143,7 +143,7 @@ def _padding(
 def _ranges(
     queries: Int64[Tensor, "i"], length: int, *, causal: bool, window: int | None
 ) -> Int64[Tensor, "1 i 2"]:
-    """Those of queries at these positions, counted from the first key."""
+    """The ranges of queries at these positions, counted from the first key."""
     last = (queries + 1).clamp(0, length) if causal else torch.full_like(queries, length)
     first = torch.zeros_like(queries)
     if window is not None:
@@ -168,7 +168,7 @@ def _found(
     queries: Int64[Tensor, "i"],
     keys: Int64[Tensor, "j"],
 ) -> Int64[Tensor, "b i 2"] | None:
-    """Those of any rule, found by asking it for some queries at a time; None if it has gaps."""
+    """The ranges of any rule, by asking it for some queries at a time; None if it has gaps."""
     batches = torch.arange(batch, device=keys.device)[:, None, None, None]
     head = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=keys.device)
     rows = max(1, _PAIRS // max(1, batch * len(keys)))

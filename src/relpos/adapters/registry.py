@@ -108,7 +108,7 @@ def register(
 
 
 def _adaptation_like(like: str) -> type[Adapted]:
-    """That of `family.Class`."""
+    """The adaptation that is named `family.Class`."""
     family, _, name = like.partition(".") if isinstance(like, str) else ("", "", "")
     known = _FAMILIES.get(family)
     if known is None or name not in known.classes:
@@ -138,7 +138,7 @@ def adaptation_of(cls: type) -> type[Adapted] | None:
 
 
 def adaptations() -> Iterator[tuple[str, type[Adapted]]]:
-    """Of each known class `family.Class` and its adaptation.
+    """The name `family.Class` of each known class, and its adaptation.
 
     First come those after which an adaptation's file is named. Where transformers is too old, its
     own are left out, and where it is missing, so are those that import it.
@@ -224,7 +224,7 @@ def _paths() -> dict[tuple[str, str], str]:
 
 
 def _adaptation(module: str, path: str, caller: str = "adapt") -> type[Adapted]:
-    """That of a class of a module, if it is of a transformers that is new enough."""
+    """The adaptation of a module's class, if its transformers is new enough."""
     if _is_of_transformers(module) and (wrong := _wrong_transformers()) is not None:
         raise ValueError(f"{caller}: {wrong}")
     return _load(path)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from ..ops.locality import AnyWindow
-from ..terms import GridTerms, Terms
+from ..terms import NO_TERMS, GridTerms, Terms
 from .attend import attend
 from .group import AnyGroup
 from .layout import Layout
@@ -16,8 +16,6 @@ from .method import Method
 from .not_compiled import not_compiled
 
 __all__ = ["Method", "attention"]
-
-_NO_TERMS = Terms()
 
 
 @overload
@@ -45,7 +43,7 @@ def attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
     v: Float[Tensor, "b g j dv"],
-    terms: Terms | GridTerms = _NO_TERMS,
+    terms: Terms | GridTerms = NO_TERMS,
     *,
     group: AnyGroup,
     layout: Layout = "zigzag",

@@ -14,9 +14,9 @@ from ..checks import FLOATING, check_device, check_flag, check_shape, check_tens
 from ..errors import ShapeError
 from ..ops.checks import check_tables
 from ..ops.dispatch import check_backend
-from ..ops.inputs import DropoutOrigin, Inputs, autocast_dtype, prepare
+from ..ops.inputs import DropoutOrigin, Inputs, autocast_dtype, prepare, with_four_axes
 from ..ops.locality import AnyKeyRanges, AnyWindow
-from ..terms import GridTerms, Terms
+from ..terms import NO_TERMS, GridTerms, Terms
 from .agreement import agree
 from .cut_attention import cut_attention
 from .cut_call import CutCall
@@ -27,8 +27,6 @@ from .layout import Layout, check_layout, check_shards, spans_of_ranks
 from .method import Method, check_method, choose_method
 
 __all__ = ["attend"]
-
-_NO_TERMS = Terms()
 
 
 def attend(
@@ -163,7 +161,7 @@ def _prepare(
             f"got {one_line(query_start)}"
         )
     local = prepare(
-        "attention", q, k, v, terms if grid is None else _NO_TERMS, None, documents, key_ranges,
+        "attention", q, k, v, terms if grid is None else NO_TERMS, None, documents, key_ranges,
         query_documents, causal=causal, dropout=dropout, scale=scale, query_start=query_start,
         window=window if grid is None else None, softcap=softcap, return_lse=True,
     )  # fmt: skip
@@ -185,15 +183,14 @@ def _checked_mask(mask: Tensor, q: Tensor) -> Tensor:
             f"attention: mask must be boolean (True takes part) or floating point, got {mask.dtype}"
         )
     check_device("attention", "mask", mask, q, "q is")
-    if mask.ndim <= 4:
-        mask = mask[(None,) * (4 - mask.ndim)]
+    mask = with_four_axes(mask)
     sizes = {"b": (1, q.shape[0]), "h": (1, q.shape[1]), "i": (1, q.shape[2])}
     check_shape("attention", "mask", mask, "b h i j", sizes)
     return mask
 
 
 def _draw_seed(local: Inputs) -> int:
-    """Of the dropout: drawn on every rank, so that their generators go on alike."""
+    """The dropout's seed, drawn on every rank, so that their generators go on alike."""
     return int(torch.randint(1 << 62, (), device="cpu")) if local.dropout else 0
 
 

@@ -117,7 +117,7 @@ def _add_gradients_of_block(
     of_shard: Callable[[], dict[str, Tensor]],
     wanted: frozenset[str],
 ) -> None:
-    """Those of one block, of which nothing is held when the next one's are computed."""
+    """Add one block's gradients, of which nothing is held when the next one's are computed."""
     rows, columns, inputs = block.rows, block.columns, block.inputs
     backend = choose_for_parts(call.backend, inputs)
     found = backend.part_gradients(inputs, flow.rows(rows.start, rows.stop), wanted)

@@ -94,7 +94,7 @@ class Shape:
 
     @property
     def hop_flops(self) -> float:
-        """Of the pairs of two ranks' tokens, forward, on average over the hops."""
+        """The operations for the pairs of two ranks' tokens, forward, on average over the hops."""
         pairs = self.tokens**2 * (0.5 if self.causal else 1.0)
         return 4 * self.batch * self.heads * self.head_dim * pairs
 

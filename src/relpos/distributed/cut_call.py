@@ -47,7 +47,7 @@ class KeyShard:
         return x.narrow(TOKEN_AXES[name], columns.start, columns.stop - columns.start)
 
     def shapes(self, spans: tuple[Span, ...]) -> dict[str, tuple[int, ...]]:
-        """Those of the same tensors for other keys."""
+        """The shapes of the same tensors for other keys."""
         count = sum(end - first for first, end in spans)
         found = {}
         for name, x in self.tensors.items():
@@ -85,12 +85,12 @@ class CutCall:
 
     @property
     def num_queries(self) -> int:
-        """Of the whole sequence."""
+        """The queries of the whole sequence."""
         return max((end for own in self.queries for _, end in own), default=0)
 
     @property
     def num_keys(self) -> int:
-        """Of the whole sequence."""
+        """The keys of the whole sequence."""
         return max((end for own in self.keys for _, end in own), default=0)
 
     @property
@@ -100,7 +100,7 @@ class CutCall:
 
     @property
     def own_keys(self) -> KeyShard:
-        """This rank's."""
+        """This rank's keys, and what belongs to them."""
         tensors = {"k": self.local.k, "v": self.local.v}
         if self.mask_travels and self.local.mask is not None:
             tensors["mask"] = self.local.mask

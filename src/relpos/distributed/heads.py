@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..autocast import without_autocast
 from ..ops.dispatch import choose
-from ..ops.inputs import prepare
+from ..ops.inputs import prepare, wide_dtype
 from ..terms import GridTerms, OffsetTable, Terms
 from .agreement import Outcome
 from .cut_call import CutCall
@@ -48,7 +48,7 @@ class HeadCut:
 
     @classmethod
     def of(cls, heads: int, kv_heads: int, size: int) -> HeadCut:
-        """That of some query and key heads among `size` ranks.
+        """The cut of some query and key heads among `size` ranks.
 
         >>> HeadCut.of(4, 2, 2)
         HeadCut(queries=(range(0, 2), range(2, 4)), keys=((0,), (1,)))
@@ -259,7 +259,7 @@ def _to_tokens(
     parts = all_to_all(ranks, given, shapes)
     if [head for own in heads for head in own] == list(range(num_heads)):
         return torch.cat(parts, 1)
-    wide = torch.promote_types(x.dtype, torch.float32)
+    wide = wide_dtype(x)
     found = x.new_zeros((b, num_heads, count, width), dtype=wide)
     for part, own in zip(parts, heads, strict=True):
         found.index_add_(1, torch.tensor(own, device=x.device), part.to(wide))

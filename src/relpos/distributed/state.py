@@ -121,7 +121,7 @@ def _cut_layers(model: nn.Module) -> Iterator[tuple[str, CutLayer]]:
 
 
 def _further_names(model: nn.Module) -> Iterator[tuple[str, str]]:
-    """Of each DTensor all names but the first, each with the first."""
+    """All names of each DTensor but the first, each with the first."""
     seen: dict[Tensor, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = seen.setdefault(parameter, name)

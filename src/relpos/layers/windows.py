@@ -16,7 +16,7 @@ __all__ = ["check_neighborhood", "check_window", "check_window_of_axes", "neighb
 
 
 def check_window(name: str, window: AnyWindow) -> AnyWindow:
-    """That of the row, or one for each axis of a grid; None without any limit.
+    """The row's window, or one for each axis of a grid; None without any limit.
 
     Args:
         name: of the layer.

@@ -24,7 +24,7 @@ def check_memory(backend: str, tensors: Iterable[Tensor | None]) -> None:
     for x in tensors:
         if x is not None and not x.untyped_storage().nbytes() and x.numel():
             raise BackendError(
-                f"{backend}: every table must have its memory, got one of {tuple(x.shape)} whose "
-                "memory was freed (FSDP frees parameters after their module's call: wrap the "
-                "layer, not its position)"
+                f"attention: {backend}: every table must have its memory, got one of "
+                f"{tuple(x.shape)} whose memory was freed (FSDP frees parameters after their "
+                "module's call: wrap the layer, not its position)"
             )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..autocast import autocasts, without_autocast
 from ..jagged import is_jagged
-from ..terms import GridTerms, Terms
+from ..terms import NO_TERMS, GridTerms, Terms
 from . import reference
 from .dispatch import choose
 from .inputs import prepare, without_values
@@ -20,8 +20,6 @@ from .locality import AnyKeyRanges, AnyWindow
 from .nested import attention_of_nested
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
-
-_NO_TERMS = Terms()
 
 
 @overload
@@ -46,7 +44,7 @@ def attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
     v: Float[Tensor, "b g j dv"],
-    terms: Terms | GridTerms = _NO_TERMS,
+    terms: Terms | GridTerms = NO_TERMS,
     *,
     causal: bool = False,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
@@ -190,7 +188,7 @@ def _any_dtensor(*tensors: object) -> bool:
 def attention_weights(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
-    terms: Terms | GridTerms = _NO_TERMS,
+    terms: Terms | GridTerms = NO_TERMS,
     *,
     causal: bool = False,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,

@@ -45,7 +45,7 @@ class AxisRows(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Of the rows of one axis, as `axis_terms.axis_tables` lays them out.
+    """How the rows of one axis lie, as `axis_terms.axis_tables` puts them.
 
     Args:
         queries: their coordinates.
@@ -60,12 +60,12 @@ class _Layout(NamedTuple):
 
     @classmethod
     def of(cls, queries: int, keys: int) -> _Layout:
-        """Of sizes that are no symbols."""
+        """The layout for sizes that are no symbols."""
         finer, coarser = max(queries, keys), min(queries, keys)
         return cls(queries, keys, 0 if finer % coarser else finer // coarser)
 
     def of_symbols(self) -> _Layout:
-        """Of the same sizes, where they were symbols."""
+        """The layout for the same sizes, where they were symbols."""
         return self if self.queries == self.keys else self._replace(ratio=0)
 
     @property
@@ -90,7 +90,7 @@ class _Layout(NamedTuple):
 
 
 def axis_rows(arguments: Arguments) -> list[AxisRows]:
-    """Those of all axes, from the line of numbers that `axis_terms.axis_tables` made.
+    """The rows of all axes, from the line of numbers that `axis_terms.axis_tables` made.
 
     Args:
         arguments: of a call on a grid whose operator computes the logits per axis itself.

@@ -101,7 +101,7 @@ class CustomOp(OpSchema):
         return self._compute_forward(arguments, values)
 
     def _tensors(self, values: Sequence[Any]) -> list[Tensor]:
-        """Those that there are."""
+        """The tensors among the values, those that there are."""
         return [x for x in values[: self.num_tensors] if x is not None]
 
     def draw_seed(self, q: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class CustomOp(OpSchema):
         return forward, backward
 
     def operators(self, direction: str) -> list[Any]:
-        """Those that torch has of a direction, with a derivative and without."""
+        """The operators that torch has of a direction, with a derivative and without."""
         names = (f"{self.backend}_{direction}{suffix}" for suffix in self._suffixes())
         found = (getattr(torch.ops.relpos, name, None) for name in names)
         return [operator for operator in found if operator is not None]

@@ -242,7 +242,7 @@ def _terms(terms: Terms | GridTerms, cut: _Cut) -> Terms | GridTerms:
 
 
 def _key_ranges(key_ranges: AnyKeyRanges, cut: _Cut) -> AnyKeyRanges:
-    """Those of this rank's sequences."""
+    """The ranges of this rank's sequences."""
 
     def part(name: str, ranges: Tensor | None) -> Tensor | None:
         if ranges is None:

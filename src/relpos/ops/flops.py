@@ -111,7 +111,7 @@ def _axis_logits_backward(
 
 @dataclass(frozen=True, kw_only=True)
 class _Flops:
-    """Of the products that forward makes.
+    """The numbers of products that forward makes.
 
     Args:
         content: queries with keys.
@@ -131,17 +131,17 @@ class _Flops:
 
     @property
     def scores(self) -> int:
-        """Of all that is summed in a score."""
+        """The products of all that is summed in a score."""
         return self.content + self.keys_of_q + self.keys_of_q_rel + self.queries
 
     @property
     def outputs(self) -> int:
-        """Of all that is summed in an output."""
+        """The products of all that is summed in an output."""
         return self.weighted + self.values
 
     @classmethod
     def of(cls, call: Arguments) -> _Flops:
-        """Those of a call."""
+        """The products of a call."""
         pairs, width, value_width = _Pairs(call), call.q.shape[3], call.v.shape[3]
         keys, queries, values = _of_axes(call) if call.key_grid else _of_tables(call, pairs)
         return cls(
@@ -151,7 +151,7 @@ class _Flops:
 
 
 def _of_tables(call: Arguments, pairs: _Pairs) -> tuple[tuple[int, int], int, int]:
-    """Of a line's tables of keys (with `q`, with `q_rel`), queries and values."""
+    """The products of a line's tables of keys (with `q`, `q_rel`), queries and values."""
     keys, queries, values = (
         0 if rows is None else pairs.flops(rows.shape[2], rows.shape[1], of_keys=of_keys)
         for rows, of_keys in ((call.keys, False), (call.queries, True), (call.values, False))
@@ -189,7 +189,7 @@ class _Pairs:
             self._parts = [*_documents(call)]
 
     def flops(self, width: int, rows: int | None = None, *, of_keys: bool = False) -> int:
-        """Of products of vectors `width` wide.
+        """The operations of products of vectors `width` wide.
 
         Args:
             width: in numbers.

@@ -18,15 +18,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..checks import check_count, one_line
-from ..terms import GridTerms, Terms
+from ..terms import NO_TERMS, GridTerms, Terms
 from .api import attention
 from .inputs import prepare
 from .locality import Window
 from .merging import merge
 
 __all__ = ["global_local_attention"]
-
-_NO_TERMS = Terms()
 
 
 @overload
@@ -47,7 +45,7 @@ def global_local_attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
     v: Float[Tensor, "b g j dv"],
-    terms: Terms = _NO_TERMS,
+    terms: Terms = NO_TERMS,
     *,
     window: Window,
     global_tokens: int | Sequence[int],

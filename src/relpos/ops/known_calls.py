@@ -128,7 +128,7 @@ def find_call(
 
 
 def _layout(x: Tensor) -> Hashable:
-    """Of a usual tensor, which has strides and lies in memory as it is; else an error."""
+    """The layout of a usual tensor, with strides, in memory as it is; else an error."""
     if type(x) not in PLAIN_TENSORS or x.is_neg():
         raise TypeError
     return layout_of(x)
@@ -154,7 +154,7 @@ def _of_terms(terms: Terms | GridTerms) -> Hashable:
 
 
 def _of_window(sides: object) -> Hashable:
-    """Of one in tokens, of those of axes, or of a side."""
+    """The key of a window in tokens, of those of axes, or of a side."""
     if type(sides) is tuple:
         return tuple([_of_window(side) for side in sides])
     if type(sides) not in _PLAIN_SETTINGS:

@@ -44,7 +44,7 @@ class Kept(Generic[T]):
         return found
 
     def forget(self) -> None:
-        """All of it."""
+        """Forget all that is kept."""
         self._found, self._before = {}, {}
 
     def find(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -67,7 +67,7 @@ def layouts_of(tensors: Iterable[Tensor | None]) -> Hashable:
 
 
 def layout_of(x: Tensor) -> Hashable:
-    """That of one tensor."""
+    """The layout of one tensor."""
     return x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16
 
 
@@ -77,5 +77,5 @@ def number_of(key: Hashable) -> int:
 
 
 def number_of_layouts(tensors: Iterable[Tensor | None]) -> int:
-    """That of their layouts."""
+    """The number of some tensors' layouts."""
     return number_of(layouts_of(tensors))

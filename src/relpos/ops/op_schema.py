@@ -62,7 +62,7 @@ class OpSchema:
         self._lists = [name for name in self.names if DECLARED[name].default == ()]
 
     def schema(self, direction: str, suffix: str = "") -> str:
-        """That of the operator `"forward"` or `"backward"`, as torch words it.
+        """The schema of the operator `"forward"` or `"backward"`, as torch words it.
 
         >>> op = OpSchema("some", results=("output", "lse"), without=(*DECLARED,)[1:])
         >>> op.schema("forward")
@@ -79,7 +79,7 @@ class OpSchema:
         return f"relpos::{self.backend}_{direction}{suffix}({', '.join(arguments)}) -> {returns}"
 
     def values(self, arguments: Arguments) -> list[Any]:
-        """Those of a call in the operators' order, up to the last that is set.
+        """A call's arguments in the operators' order, up to the last that is set.
 
         Torch adds defaults faster than it converts them from Python.
         """
@@ -113,11 +113,11 @@ class OpSchema:
         return flow, self.named(values[count + 1 :]), frozenset(wanted)
 
     def output_dtype(self, arguments: Arguments) -> torch.dtype:
-        """Of the forward pass's output."""
+        """The dtype of the forward pass's output."""
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
 
     def gradient_dtype(self, arguments: Arguments, name: str) -> torch.dtype:
-        """Of the gradient of a learnable argument, as the backward pass returns it."""
+        """The dtype of an argument's gradient, as the backward pass returns it."""
         return arguments.wide if name in self._wide else arguments.q.dtype
 
     def fake_forward(self, *values: Any) -> tuple[Tensor, ...]:

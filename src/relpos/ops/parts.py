@@ -66,7 +66,7 @@ class RowFlow:
         return delta if self.d_lse is None else delta - self.d_lse
 
     def rows(self, first: int, end: int) -> RowFlow:
-        """Of the rows `first..end-1`."""
+        """The flow of the rows `first..end-1`."""
         cut = slice(first, end)
         d_lse = None if self.d_lse is None else self.d_lse[:, :, cut]
         softmax = self.softmax[:, :, :, cut]
@@ -87,7 +87,7 @@ class RowSums:
 
     @classmethod
     def empty(cls, q: Tensor, value_width: int) -> RowSums:
-        """Of rows of which no part has come in.
+        """The sums of rows of which no part has come in.
 
         Args:
             q: `(b, h, i, d)`.

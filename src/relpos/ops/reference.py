@@ -18,7 +18,7 @@ from torch.nn.functional import dropout, pad
 
 from ..offsets import axis_offsets, interpolation_points, offsets, row_indices
 from ..terms import GridTerms, OffsetTable, Terms
-from .inputs import Inputs
+from .inputs import Inputs, wide_dtype
 from .locality import outside_axis_ranges, outside_ranges, outside_window
 
 __all__ = [
@@ -179,7 +179,7 @@ def _pad_prefix(x: Tensor, terms: GridTerms) -> Tensor:
 
 def _queries_and_keys(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Queries, and keys for each query head, in the dtype of the computation."""
-    dtype = torch.promote_types(inputs.q.dtype, torch.float32)
+    dtype = wide_dtype(inputs.q)
     k = inputs.k.to(dtype).repeat_interleave(inputs.q.shape[1] // inputs.k.shape[1], dim=1)
     return inputs.q.to(dtype), k
 

@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 def derivatives_of_gradients(
     compute: Callable[[Named], Named], inputs: Named, flow: Named, d_gradients: Named
 ) -> dict[str, Tensor]:
-    """Of the sum of all `d_gradients * gradients`, by the inputs and by the flow, those not zero.
+    """The derivatives of the sum of all `d_gradients * gradients`, but for those that are 0.
 
     Args:
         compute: results by name, of inputs.
@@ -88,7 +88,7 @@ def _sum_of_products(named: Named, factors: Named) -> Tensor:
 
 
 def _gradients(total: Tensor, inputs: Named, *, create_graph: bool) -> dict[str, Tensor]:
-    """Those of a number by inputs that it depends on."""
+    """The gradients of a number by the inputs that it depends on."""
     if not (total.requires_grad and inputs):
         return {}
     found = torch.autograd.grad(
@@ -195,7 +195,7 @@ def _at_most(count: int, scores: int) -> int:
 
 
 def _results(call: Arguments) -> dict[str, Tensor]:
-    """Of a forward pass, by name, in the dtype of the computation."""
+    """The results of a forward pass, by name, in the dtype of the computation."""
     terms: Any = None if call.key_grid else call.terms
     if call.key_grid:
         joint_bias = call.joint_bias

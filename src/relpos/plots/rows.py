@@ -176,7 +176,7 @@ def _turns(position: nn.Module, q: Tensor) -> bool:
 
 
 def _rows_of_ones(position: nn.Module, q: Tensor) -> list[Rows]:
-    """Of a scheme that turns queries and keys of a line: the score of equal ones by their offset.
+    """The score of equal queries and keys by offset, of a scheme that turns those of a line.
 
     As a part of what it is at offset 0.
     """

@@ -57,7 +57,7 @@ class Sizes:
 
     @property
     def width(self) -> int:
-        """Of the layer's input."""
+        """The width of the layer's input."""
         return self.heads * self.head_dim
 
     @property

@@ -123,7 +123,7 @@ class AxialRotary(GridPosition):
     def _angles(
         self, own: tuple[int, ...], other: tuple[int, ...], device: torch.device
     ) -> Float[Tensor, "n c"]:
-        """Of each token of a grid, in steps of the finer of the two grids."""
+        """The angles of each token of a grid, in steps of the finer of the two grids."""
         inv_freq = frequencies(self.theta, self.head_dim // len(own), device=device)
         parts = []
         for axis, (size, across) in enumerate(zip(own, other, strict=True)):

@@ -75,7 +75,7 @@ class Position(nn.Module):
         """Draw the scheme's own parameters anew; modules that it was given keep theirs."""
 
     def head_axes(self) -> dict[str, int] | None:
-        """Of each parameter that differs from head to head, the axis of the heads.
+        """The axis of the heads of each parameter that differs from head to head.
 
         Where heads are cut among devices, a scheme that says so is called with some of the heads
         and their parts of these parameters, and its `heads` is as many. None: it is to be called
@@ -196,7 +196,7 @@ class BiasPosition(Position):
         return relative_logits(queries, keys, Terms(bias=table), scale=1.0)[0]
 
     def _table_from(self, start: int, i: int, j: int) -> OffsetTable:
-        """That of `i` queries from position `start` on."""
+        """The table of `i` queries from position `start` on."""
         # `sym_max`, since lengths may be symbols of `torch.compile`.
         last = cast(int, torch.sym_max(j - start, 1))
         table = self.table(last, cast(int, torch.sym_max(start + i, last)))

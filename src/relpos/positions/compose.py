@@ -122,7 +122,7 @@ class Compose(Position):
         return q, k, joined
 
     def head_axes(self) -> dict[str, int] | None:
-        """Those of all schemes, if each says them."""
+        """The axes of the heads of all schemes, if each says them."""
         found: dict[str, int] = {}
         for number, position in enumerate(self.positions):
             axes = position.head_axes() if isinstance(position, Position) else None

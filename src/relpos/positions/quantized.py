@@ -59,6 +59,6 @@ def device_of(scheme: nn.Module) -> torch.device:
 
 
 def _own_parameters(module: nn.Module) -> Iterator[Tensor]:
-    """Those of the module itself, which a replica of `torch.nn.DataParallel` keeps elsewhere."""
+    """The module's own parameters, which a `torch.nn.DataParallel` replica keeps elsewhere."""
     own = (module._parameters, getattr(module, "_former_parameters", {}))
     return (x for found in own for x in found.values() if x is not None)

@@ -68,7 +68,7 @@ class SelfAttention(Adapted):
         return (output,) if weights is None else (output, weights)
 
     def _probability(self) -> float:
-        """That a weight is dropped."""
+        """The probability that a weight is dropped."""
         return self.dropout.p
 
 

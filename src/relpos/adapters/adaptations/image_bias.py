@@ -48,7 +48,7 @@ class ImageBias(NamedTuple):
 
     @property
     def image_shape(self) -> tuple[int, int]:
-        """Of the image, in patches."""
+        """The image's size, in patches."""
         return (self.patches.shape[1] + 1) // 2, (self.patches.shape[2] + 1) // 2
 
 

@@ -85,7 +85,7 @@ class MultiscaleAttention(Adapted):
         return output.transpose(1, 2)
 
     def tables(self) -> list[Float[Tensor, "r d"]]:
-        """Those of the axes, in the order of the grid's sizes."""
+        """The tables of the axes, in the order of the grid's sizes."""
         raise NotImplementedError
 
     def resized(self, rows: Float[Tensor, "r d"], queries: int, keys: int) -> Float[Tensor, "n d"]:
@@ -196,7 +196,7 @@ def _rows_by_offset(rows: Float[Tensor, "r d"], queries: int, keys: int) -> Offs
 def _axis_biases(
     q: Float[Tensor, "b h i d"], by_pair: list[Float[Tensor, "_m _n d"]]
 ) -> Float[Tensor, "b h i s"]:
-    """Of each query its biases at the keys' coordinates along the first axis, then the second.
+    """Each query's biases at the keys' coordinates along the first axis, then the second.
 
     Args:
         q: queries of the grid.
@@ -213,7 +213,7 @@ def _axis_biases(
 
 
 def _coordinate_marks(shape: Sequence[int], *, like: Tensor) -> Float[Tensor, "j s"]:
-    """Of each key 1 at its coordinate along the first axis, at that along the second and so on.
+    """Each key's marks: 1 at its coordinate along the first axis, at that along the second, ...
 
     Args:
         shape: the grid of the keys.

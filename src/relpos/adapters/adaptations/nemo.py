@@ -154,7 +154,7 @@ class Encoder(Adapted):
 
 
 def _contexts(style: str, sizes: list[int], frames: Tensor) -> Int[Tensor, "1 j 2"] | None:
-    """Of each frame the first one that it sees, and the one after the last; None: it sees all.
+    """The first frame that each frame sees, and the one after the last; None: it sees all.
 
     Args:
         style: "regular", or in chunks: "chunked_limited", "chunked_limited_with_rc".

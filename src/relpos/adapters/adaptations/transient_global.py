@@ -86,7 +86,7 @@ class TransientGlobalAttention(LocalAttention):
     def _sums(
         self, x: Float[Tensor, "b i e"], tokens: Bool[Tensor, "b i"], last: Int64[Tensor, "b"]
     ) -> Float[Tensor, "b g e"]:
-        """Of the tokens of each whole block, and of those behind the last one with it.
+        """The sums over each whole block's tokens, those behind the last block with it.
 
         And a zero, which nobody sees: there is a block in the shortest text too.
         """

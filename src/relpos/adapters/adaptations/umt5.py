@@ -67,7 +67,7 @@ class Attention(t5.Attention):
         return split_heads(x, width=self.key_value_proj_dim)
 
     def _keys_and_values(self, states: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
-        """Those of the encoder's output, from the cache where it has them."""
+        """Keys and values of the encoder's output, from the cache where it has them."""
         both = isinstance(cache, EncoderDecoderCache)
         across: Any = cache.cross_attention_cache if both else cache
         if both and cache.is_updated.get(self.layer_idx):

@@ -59,7 +59,7 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
 
 
 def operator_call(inputs: Inputs) -> OperatorCall | None:
-    """Of `attention`, what calls alike have in common."""
+    """What calls of `attention` that are alike have in common."""
     if isinstance(inputs.terms, GridTerms):
         return None
     return OperatorCall(NATIVE, inputs, split_float32=_splits_float32(inputs))

@@ -23,7 +23,7 @@ __all__ = ["BlocksInput", "WholeRows", "Workspace", "folded"]
 
 @dataclass(frozen=True)
 class WholeRows:
-    """Of rows whose keys a call has a part of: what is known of them over all keys.
+    """What is known over all keys of rows of whose keys a call has a part.
 
     Args:
         softmax: `(2, b, h, i)`, the largest score of a row and the sum of `exp(s - largest)`.

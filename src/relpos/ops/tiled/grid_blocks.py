@@ -89,7 +89,7 @@ class GridBlocks:
         return visible_keys
 
     def whole_lines(self, visible_keys: VisibleKeys) -> VisibleKeys:
-        """Those keys and what completes the lines of the first axis at both ends."""
+        """The keys given and what completes the lines of the first axis at both ends."""
         line = max(prod(self.key_grid[1:]), 1)
 
         def in_lines(begin: int, end: int) -> tuple[int, int]:

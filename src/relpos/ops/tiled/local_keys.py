@@ -47,7 +47,7 @@ def keys_of_ranges(key_ranges: Tensor, keys: int) -> VisibleKeys:
 
 
 def intersect(every: list[VisibleKeys]) -> VisibleKeys | None:
-    """Those that all of them see; None for none."""
+    """The keys that all of them see; None for none."""
     if not every:
         return None
 

@@ -38,12 +38,12 @@ class _Axis(NamedTuple):
 
     @property
     def tokens_of_head(self) -> int:
-        """Of each head in a tile."""
+        """The tokens of each head in a tile."""
         return min(_SHAPE.m, next_power_of_two(self.others))
 
     @property
     def coordinates_of_tile(self) -> int:
-        """Of keys."""
+        """The keys' coordinates in a tile."""
         return min(_SHAPE.n, next_power_of_two(max(self.size, 16)))
 
     @classmethod

@@ -99,7 +99,7 @@ class _AxisLogits(torch.autograd.Function):
 def _gradients(
     ctx: Any, d_logits: Tensor, needs_q: bool, needs_rows: bool
 ) -> tuple[Tensor | None, Sequence[Tensor | None]]:
-    """Those of `q` and of the rows of each axis, None where they are not needed."""
+    """The gradients of `q` and of each axis's rows, None where they are not needed."""
     check_not_batched("triton", d_logits)
     q, *rows = ctx.saved_tensors
     passes_by = may_pass_by_dispatcher((d_logits,)) and not torch.is_grad_enabled()

@@ -37,7 +37,7 @@ _NARROWEST_ROW, _WIDEST_ROW = 33, 64
 
 
 class CallSettings(NamedTuple):
-    """Of a call, besides its tensors.
+    """The settings of a call, besides its tensors.
 
     Args:
         grid: of the tokens; None for a sequence.
@@ -107,7 +107,7 @@ class CallPlan:
 
     @classmethod
     def of(cls, tensors: Tensors, tables: Tables, settings: CallSettings) -> CallPlan:
-        """That of a call.
+        """The plan of a call.
 
         Args:
             tensors: by name, or None: as `PreparedCall` has them.

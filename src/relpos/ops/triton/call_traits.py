@@ -29,7 +29,7 @@ class GridShape:
 
 
 class MaskTraits(NamedTuple):
-    """Of a mask, or of none.
+    """What kernels are compiled for of a mask, or of none.
 
     Args:
         kind: "none", "boolean" or "additive".
@@ -43,7 +43,7 @@ class MaskTraits(NamedTuple):
 
     @classmethod
     def of(cls, mask: Tensor | None) -> MaskTraits:
-        """Those of a mask `(b or 1, h or 1, i or 1, j or 1)`."""
+        """The traits of a mask `(b or 1, h or 1, i or 1, j or 1)`."""
         if mask is None:
             return cls("none", False, False)
         kind = "boolean" if mask.dtype == torch.bool else "additive"

@@ -103,7 +103,7 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
 
 
 def operator_call(inputs: Inputs) -> OperatorCall | None:
-    """Of `attention`, what calls alike have in common."""
+    """What calls of `attention` that are alike have in common."""
     return None if isinstance(inputs.terms, GridTerms) else OperatorCall(TRITON, inputs)
 
 

@@ -43,7 +43,7 @@ def grid_indices(
     prefix: int,
     device: torch.device,
 ) -> GridIndices:
-    """Those of two grids, each after `prefix` tokens."""
+    """The indices of two grids, each after `prefix` tokens."""
     offset_0 = 0  # its entry of the joint bias
     for size in key_grid:
         offset_0 = offset_0 * (2 * size - 1) + size - 1

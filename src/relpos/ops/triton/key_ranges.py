@@ -31,7 +31,7 @@ class KeyRanges(NamedTuple):
 
     @classmethod
     def of(cls, key_ranges: Tensor, batch: int, keys: int) -> KeyRanges:
-        """Those of some `key_ranges (b or 1, i, 2)`, without what lies outside `0..keys`."""
+        """Some `key_ranges (b or 1, i, 2)`, without what lies outside `0..keys`."""
         within = key_ranges.clamp(0, keys).int().contiguous()
         in_any = _keys_in_any(within, keys)
         return cls(*(x.expand(batch, *x.shape[1:]).contiguous() for x in (within, in_any)))

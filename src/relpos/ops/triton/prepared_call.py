@@ -112,12 +112,12 @@ class PreparedCall:
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Of `q`, `rel_queries` and `v`."""
+        """The widths of `q`, `rel_queries` and `v`."""
         return self.traits.widths
 
     @property
     def precision(self) -> str:
-        """Of float32 matrix products, as `Specialization` has it."""
+        """The precision of float32 matrix products, as `Specialization` has it."""
         return self.plan.precision
 
     def kernel_args(self, specialization: Specialization, num_tiles: int) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ class PreparedCall:
 
     @cached_property
     def _marks(self) -> tuple[TokenTensor | None, TokenTensor | None]:
-        """Of keys and of queries, where something is multiplied with them."""
+        """The marks of keys and of queries, where something is multiplied with them."""
         grid, indices, traits, dtype = self.grid, self.grid_indices, self.traits, self.q.dtype
         assert grid is not None
         assert indices is not None

@@ -363,7 +363,7 @@ class Recorder(TorchFunctionMode):
 
 
 def _tensors(x: Any) -> Iterator[Tensor]:
-    """Those in tuples, lists, dicts, slices and dataclasses."""
+    """The tensors in tuples, lists, dicts, slices and dataclasses."""
     if isinstance(x, Tensor):
         yield x
     elif isinstance(x, slice):

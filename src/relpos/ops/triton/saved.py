@@ -61,12 +61,12 @@ class Saved:
 
     @cached_property
     def known(self) -> int:
-        """Of what kernels may be compiled for: the same for tensors laid out alike."""
+        """What kernels may be compiled for: the same for tensors laid out alike."""
         tensors = (self.out, self.softmax, self.axis_weights)
         return number_of_layouts((*tensors, self.d_out, self.d_lse, self.d_axis_weights))
 
     def specialization(self, call: PreparedCall, shape: TileShape) -> Specialization:
-        """That of a backward kernel."""
+        """The specialization of a backward kernel."""
         return specialize(
             call, shape, (self.out, self.d_out, self.axis_weights, self.d_axis_weights)
         )

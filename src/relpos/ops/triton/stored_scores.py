@@ -138,18 +138,18 @@ class _Plan(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """Of a chunk, at most."""
+        """The queries of a chunk, at most."""
         return max(end - begin for begin, end in zip(self.begins, self.ends, strict=True))
 
     def numbers(self, heads: int) -> int:
-        """Of the largest chunk with so many query heads, with the margins after its rows."""
+        """The numbers of the largest chunk of so many heads, the margins after its rows too."""
         return heads * max(
             (end - begin) * (keys + self.margin)
             for begin, end, keys in zip(self.begins, self.ends, self.keys, strict=True)
         )
 
     def chunks(self, call: PreparedCall) -> Iterator[_Chunk]:
-        """Those of a call, in order."""
+        """The chunks of a call, in order."""
         total = call.batch * call.kv_heads
         for head in range(0, total, self.kv_heads):
             for cut in zip(self.begins, self.ends, self.keys, strict=True):
@@ -351,7 +351,7 @@ class _Run:
             self.end_rows.of_queries[:, *of_chunk] = end_rows.sum(1)
 
     def _tiles_of_queries(self, chunk: _Chunk) -> int:
-        """Of all heads."""
+        """The tiles of queries of all heads."""
         queries = min(chunk.i_end, self.call.seqlen_q) - chunk.i_begin
         return chunk.kv_heads * self.group * count_tiles(queries, self.shape.m)
 

@@ -86,7 +86,7 @@ def _documents_of_tiles(documents: Tensor, size: int) -> Tensor:
 
 
 def _overlaps(bounds: Tensor, others: Tensor, size: int) -> Tensor:
-    """Of each tile, from the first to the last token of the `others`, of `size`, that it may see.
+    """The first to the last token of the `others`, of `size`, that each tile may see.
 
     Args:
         bounds: `(b or 1, tiles, 2)`.

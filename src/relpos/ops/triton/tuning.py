@@ -74,7 +74,7 @@ class TiledCall(Protocol):
 
     @property
     def precision(self) -> str:
-        """Of float32 matrix products."""
+        """The precision of float32 matrix products."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class TiledCall(Protocol):
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Of `q`, of what is dotted with the table of keys, and of `v`."""
+        """The widths of `q`, of what is dotted with the table of keys, and of `v`."""
         ...
 
 

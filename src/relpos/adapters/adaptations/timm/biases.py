@@ -83,6 +83,6 @@ _BIASES = {
 
 
 def _class_name(rel_pos: nn.Module) -> str:
-    """Of timm's class, also where FSDP and parametrizations have put one of their own before it."""
+    """The name of timm's class, behind those that FSDP and parametrizations put before it."""
     names = (base.__qualname__ for base in type(rel_pos).__mro__ if base.__module__ == _MODULE)
     return next(names, "")

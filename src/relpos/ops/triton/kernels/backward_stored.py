@@ -308,7 +308,7 @@ def stored_dtables_kernel(
 
 @triton.constexpr_function
 def _stages(SPEC):
-    """Of the pipeline where there is little to do in a turn, and far to go for what it needs.
+    """The pipeline's stages, where a turn has little to do and far to go for what it needs.
 
     As many as 32768 numbers hold, 4 at most.
     """

@@ -66,7 +66,7 @@ def _between(dtype):
 
 @triton.jit(do_not_specialize=("count",))
 def marks_kernel(coordinates, marks, count, AXES: tl.constexpr, M: tl.constexpr, S: tl.constexpr):
-    """Those of `M` tokens.
+    """The marks of `M` tokens.
 
     Reads:
         coordinates: `(axes, tokens)` int32; -1 for a token off the grid.
@@ -87,7 +87,7 @@ def marks_kernel(coordinates, marks, count, AXES: tl.constexpr, M: tl.constexpr,
 
 @triton.jit
 def load_key_marks(args, j, SPEC: tl.constexpr):
-    """Those of the keys `j`: `(n, s)`; 0 where there are none to load."""
+    """The marks of the keys `j`: `(n, s)`; 0 where there are none to load."""
     if has_key_marks(SPEC):
         return load_tokens(
             args.inputs.key_marks, 0, 0, j, args.seqlen_k,
@@ -99,7 +99,7 @@ def load_key_marks(args, j, SPEC: tl.constexpr):
 
 @triton.jit
 def load_query_marks(args, i, SPEC: tl.constexpr):
-    """Those of the queries `i`: `(m, s)`; 0 where there are none to load."""
+    """The marks of the queries `i`: `(m, s)`; 0 where there are none to load."""
     if has_query_products(SPEC):
         return load_tokens(
             args.inputs.query_marks, 0, 0, i, args.seqlen_q,
@@ -111,7 +111,7 @@ def load_query_marks(args, i, SPEC: tl.constexpr):
 
 @triton.jit
 def load_key_logits(args, b, h, i, SPEC: tl.constexpr):
-    """Those of the queries `i`, for each coordinate of a key: `(m, s)` InTwoParts; or 0."""
+    """The logits of the queries `i` for each key coordinate: `(m, s)` InTwoParts; or 0."""
     if has_key_products(SPEC):
         return load_by_key_coordinate(args.inputs.key_axis_logits, args, b, h, i, True, SPEC)
     else:
@@ -120,7 +120,7 @@ def load_key_logits(args, b, h, i, SPEC: tl.constexpr):
 
 @triton.jit
 def load_query_logits(args, b, h, j, SPEC: tl.constexpr):
-    """Those of the keys `j`, for each coordinate of a query: `(n, s)` InTwoParts; or 0."""
+    """The logits of the keys `j` for each query coordinate: `(n, s)` InTwoParts; or 0."""
     if has_query_products(SPEC):
         x = load_tokens(
             args.inputs.query_axis_logits, b, h, j, args.seqlen_k,

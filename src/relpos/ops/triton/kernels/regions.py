@@ -38,7 +38,7 @@ def tile_step(REGION, SPEC):
 
 @triton.constexpr_function
 def stages_of(REGION, SPEC):
-    """Of the compiler's pipeline in a region's loop; None: as the kernel's.
+    """The stages of the pipeline in a region's loop; None: as the kernel's.
 
     A narrow band is short: what its pipeline would hold is better left to other programs.
     """
@@ -154,7 +154,7 @@ def region_bounds(regions, REGION: tl.constexpr, FIRST: tl.constexpr):
 
 @triton.jit
 def key_regions(args, b, i0, SPEC: tl.constexpr):
-    """Those of the keys for the queries `i0..i0 + m - 1`; LEFT comes first.
+    """The regions of the keys for the queries `i0..i0 + m - 1`; LEFT comes first.
 
     Where nothing depends on the offset, all keys are in LEFT; but if tiles are rows of a grid,
     those are in BAND.
@@ -203,7 +203,7 @@ def within_split(lower, upper, regions, splits, SPEC: tl.constexpr):
 
 @triton.jit
 def query_regions(args, b, j0, SPEC: tl.constexpr):
-    """Those of the queries for the keys `j0..j0 + n - 1`; RIGHT comes first.
+    """The regions of the queries for the keys `j0..j0 + n - 1`; RIGHT comes first.
 
     Where nothing depends on the offset, all queries are in LEFT.
     """

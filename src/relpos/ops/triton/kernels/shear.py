@@ -132,7 +132,7 @@ def by_offset(blocks):
 
 @triton.jit
 def parts_by_offset(x):
-    """Of a tile `x (m, n)` by key, what each row has in its older block and in its newer one.
+    """What each row of a tile `x (m, n)` by key has in its older block and in its newer one.
 
     `(m, n)` each; where the one is not 0, the other is.
     """
