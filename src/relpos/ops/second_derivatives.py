@@ -25,7 +25,7 @@ from .axis_pairs import coordinate_sums, pair_logits, pair_values
 from .inputs import Inputs
 from .op_schema import OpSchema
 
-__all__ = ["derivatives_of_gradients", "register_second_derivatives"]
+__all__ = ["Named", "derivatives_of_gradients", "register_second_derivatives"]
 
 # In float32 2 MiB, of which about forty are held at a time: indices, masks, products, and again.
 _MOST_SCORES = 1 << 19
@@ -148,7 +148,7 @@ def _derivatives(
     if arguments.dropout:
         raise BackendError(
             f"attention: {backend}: dropout must be 0 for second derivatives, "
-            f"got {arguments.dropout}"
+            f"got {arguments.dropout}; backend='reference' has them with dropout too"
         )
     wide = arguments.wide
     tensors = {name: x for name in _AXES if (x := getattr(arguments, name, None)) is not None}

@@ -140,7 +140,7 @@ def _fake(
 
 
 @torch.library.register_fake("relpos::triton_axis_logits_backward")
-def fake_backward(
+def _fake_backward(
     d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
     scale: float, needs_q: bool, needs_rows: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
