@@ -214,7 +214,7 @@ struct Params {
   // Written by forward, read by backward. Of the softmax of a row both numbers are kept, in float32:
   // of the log-sum-exp alone, the rounding would be an error of each weight exp(s - lse).
   ResultView output;         // (B, H, seqlen_q, value_dim), of the dtype above
-  ResultView rounded_off;    // likewise: what rounding took off the output; may be absent
+  ResultView rounded_off;    // likewise: what rounding took off (output_row.h); may be absent
   float* row_max = nullptr;  // (B, H, seqlen_q), -inf where a row has no key
   float* row_sum = nullptr;  // (B, H, seqlen_q), of exp(score - row_max)
 

@@ -37,7 +37,8 @@ def summed_rows(
         picked = torch.cat(parts).unflatten(0, index.shape)
     else:
         picked = embedding(index, flat)
-    picked = picked.unflatten(-1, (rows.shape[0], *rows.shape[2:]))
+    if rows.ndim == 3:
+        picked = picked.unflatten(-1, rows.shape[::2])
     picked = picked.movedim(at.ndim, 0)
     if inside is None:
         return picked

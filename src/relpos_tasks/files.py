@@ -82,7 +82,7 @@ def remove_partial(folder: Path, *, older_than: float = 0.0) -> None:
     """
     for partial in folder.glob(f"{PARTIAL}*"):
         with suppress(OSError):
-            if time.time() - partial.stat().st_mtime >= older_than:
+            if not older_than or time.time() - partial.stat().st_mtime >= older_than:
                 partial.unlink()
 
 

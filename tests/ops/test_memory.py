@@ -96,9 +96,20 @@ def run_second(length):
     (first,) = torch.autograd.grad(total, x, create_graph=True)
     first.square().sum().backward()
 
+def run_second_on_a_map(length):
+    width = length // 16
+    x = torch.randn(1, 4, length, 16, requires_grad=True)
+    k = torch.randn(1, 1, length, 16)
+    rows = torch.randn(1, 2 * width - 1, 16, requires_grad=True)
+    axes = Terms(), Terms(keys=OffsetTable(rows, 1 - width), values=OffsetTable(rows, 1 - width))
+    terms = GridTerms((16, width), axes)
+    total = attention(x, k, k, terms, backend="BACKEND").square().sum()
+    (first,) = torch.autograd.grad(total, x, create_graph=True)
+    first.square().sum().backward()
+
 RUN(64)
 before = resident("VmRSS")
-RUN(6144)
+RUN(LENGTH)
 print(json.dumps(resident("VmHWM") - before))
 """
 
@@ -133,6 +144,15 @@ def test_forward_and_backward_stay_far_below_the_score_matrices(
     assert growth(backend, run, dropout) < most
 
 
+# One head's scores of 3072 x 3072 pairs are 36 MiB, of which about twenty are held at a time.
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@every_cpu_blockwise
+@pytest.mark.costly(1)
+def test_second_derivatives_on_a_map_hold_one_head_at_a_time(backend: str):
+    assert growth(backend, "run_second_on_a_map", length=3072) < 1000
+
+
 # A number for each key, coordinate of a query and head is 29 MiB, of one head 3.6; and the same for
 # the sums of their gradients. Inputs, output and gradients are 3 MiB each.
 @pytest.mark.slow
@@ -142,9 +162,10 @@ def test_native_keeps_a_grids_logits_of_queries_for_one_head_at_a_time(backend: 
     assert growth(backend, "run_grid_of_many_heads") < 48
 
 
-def growth(backend: str, run: str, dropout: float = 0.0) -> float:
+def growth(backend: str, run: str, dropout: float = 0.0, length: int = 6144) -> float:
     """MiB that one run of the script takes beyond what it had before."""
     script = SCRIPT.replace("RUN", run).replace("DROPOUT", str(dropout))
+    script = script.replace("LENGTH", str(length))
     script = script.replace("BACKEND", backend)
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

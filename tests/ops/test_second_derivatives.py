@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from relpos import BackendError, OffsetTable, Terms, attention
 from relpos.ops import second_derivatives
-from tests.ops.agreement import assert_agrees, assert_within_budget
+from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.backends import DTYPES, every_blockwise
 from tests.ops.cases import CASES, Case
 from tests.ops.grid_cases import GRID_CASES
@@ -65,19 +65,32 @@ def test_parts_of_a_call_add_up(
     test_they_equal_those_of_the_reference(name, backend)
 
 
-@pytest.mark.parametrize("only", ["q", "k", "keys", "mask"])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    ("name", "only"),
+    [
+        *(("additive", only) for only in ("q", "k", "keys", "mask")),
+        *(("grid, plane", only) for only in ("q", "k", "v", "queries0", "values1")),
+        ("grid, joint beside tables", "joint_bias"),
+    ],
+)
 @every_blockwise
-def test_one_input_alone_learns(only: str, backend: str):
-    case = CASES["additive"]
+def test_one_input_alone_learns(name: str, only: str, half: bool, backend: str):
+    case = ALL_CASES[name]
+    given = case.inputs(dtype=torch.bfloat16 if half else DTYPES[backend])
 
     def second(backend: str, dtype: torch.dtype) -> torch.Tensor:
-        named = case.inputs(dtype=dtype)
+        named = cast(given, dtype)
         x = named[only].requires_grad_()
         output, _ = case.run(named, backend)
         (gradient,) = torch.autograd.grad(output.square().sum(), x, create_graph=True)
         return torch.autograd.grad(gradient.square().sum(), x)[0]
 
-    assert_agrees(second(backend, DTYPES[backend]), second("reference", torch.float64))
+    found, exact = second(backend, given["q"].dtype), second("reference", torch.float64)
+    if half:
+        assert_within_budget(found, second("reference", torch.bfloat16), exact)
+    else:
+        assert_agrees(found, exact)
 
 
 @every_blockwise
@@ -145,6 +158,16 @@ def test_an_empty_batch_has_none(backend: str):
     case = Case(batch=0, mask="additive")
     found = case.second_derivatives(case.inputs(dtype=DTYPES[backend]), backend)
     assert not any(x.any() for x in found.values())
+
+
+@every_blockwise
+def test_several_at_once_are_refused_in_words(backend: str):
+    x = torch.randn(1, 2, 5, 8, dtype=DTYPES[backend], requires_grad=True)
+    total = attention(x, x, x, backend=backend).square().sum()
+    (first,) = torch.autograd.grad(total, x, create_graph=True)
+    directions = torch.eye(80, dtype=x.dtype).view(-1, *x.shape)
+    with pytest.raises(BackendError, match=f"{backend}: .* several outputs at once"):
+        torch.autograd.grad(first, x, directions, is_grads_batched=True)
 
 
 @every_blockwise

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from ..offsets import grid_coordinates
 from .arguments import Arguments
+from .axis_terms import axis_last, axis_restored, paired_product
 
 __all__ = [
     "AxisRows",
@@ -143,11 +144,11 @@ def key_axis_logits(
         scale: of the products.
     """
     found: list[Tensor | None] = []
-    for axis, at in zip(axes, _coordinates(q, prefix, grid), strict=True):
+    for number, (axis, at) in enumerate(zip(axes, _coordinates(q, prefix, grid), strict=True)):
         part = None
         if axis.keys is not None:
             p = q if axis.q_rel is None else axis.q_rel
-            part = scale * _products(p[:, :, prefix:], axis.keys[:, at])
+            part = scale * _products(p[:, :, prefix:], axis.keys, number, grid)
         if axis.bias is not None:
             bias = axis.bias[:, at].unsqueeze(0)
             part = bias if part is None else part + bias
@@ -200,10 +201,9 @@ def pair_values(weights: Tensor, arguments: Arguments) -> Tensor | None:
     if given.axis_tables is None:
         return None
     parts = weights[:, :, given.prefix :].split(list(given.key_grid), -1)
-    coordinates = _coordinates(given.q, given.prefix, given.query_grid)
-    for axis, part, at in zip(axis_rows(given), parts, coordinates, strict=True):
+    for number, (axis, part) in enumerate(zip(axis_rows(given), parts, strict=True)):
         if axis.values is not None:
-            term = (part.unsqueeze(-2) @ axis.values[:, at]).squeeze(-2)
+            term = _products(part, axis.values.transpose(2, 3), number, given.query_grid)
             total = term if total is None else total + term
     return None if total is None else pad(total, (0, 0, given.prefix, 0))
 
@@ -228,6 +228,10 @@ def _coordinates(x: Tensor, prefix: int, grid: Sequence[int]) -> list[Tensor]:
     return grid_coordinates(tokens, tuple(grid))
 
 
-def _products(x: Tensor, rows: Tensor) -> Tensor:
-    """`x (b, h, i, d)` with its own `rows (h or 1, i, n, d)`: `(b, h, i, n)`."""
-    return (rows @ x.unsqueeze(-1)).squeeze(-1)
+def _products(x: Tensor, rows: Tensor, axis: int, grid: Sequence[int]) -> Tensor:
+    """`x (b, h, tokens, d)` of a grid with its coordinate's `rows (h or 1, n, c, d)`.
+
+    The result is `(b, h, tokens, c)`.
+    """
+    along, others = axis_last(x.unflatten(2, tuple(grid)), axis)
+    return axis_restored(paired_product(along, rows), axis, others).flatten(2, -2)

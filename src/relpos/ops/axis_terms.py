@@ -24,7 +24,16 @@ from ..summed_rows import adds_repeated_rows_in_any_order, summed_rows
 from ..terms import GridTerms, OffsetTable
 from .arguments import TABLES
 
-__all__ = ["axis_tables", "axis_values", "key_axis_logits", "query_axis_logits", "rows_of_pairs"]
+__all__ = [
+    "axis_last",
+    "axis_restored",
+    "axis_tables",
+    "axis_values",
+    "key_axis_logits",
+    "paired_product",
+    "query_axis_logits",
+    "rows_of_pairs",
+]
 
 
 def axis_tables(terms: GridTerms) -> Tensor | None:
@@ -122,14 +131,14 @@ def axis_values(weights: Tensor, terms: GridTerms) -> Tensor:
         if axis.values is None:
             continue
         queries, keys = terms.query_grid[number], terms.shape[number]
-        x, others = _axis_last(part.unflatten(2, terms.query_grid), number)
+        x, others = axis_last(part.unflatten(2, terms.query_grid), number)
         if _is_sheared(x, queries, keys):
             rows = _rows_by_offset(axis.values, keys, x.dtype)
             term = _product(absolute_to_relative(x), rows.mT)
         else:
             rows = rows_of_pairs(axis.values, queries, keys, x.dtype)
-            term = _paired_product(x, rows.transpose(2, 3))
-        term = _axis_restored(term, number, others)
+            term = paired_product(x, rows.transpose(2, 3))
+        term = axis_restored(term, number, others)
         total = term if total is None else total + term
     assert total is not None
     return _with_prefix(total.flatten(2, -2), terms)
@@ -141,14 +150,14 @@ def _axis_logits(
 ) -> Tensor:  # fmt: skip
     """`scale x (b, h, *grid, d)` dotted with the row for each coordinate of the other side."""
     queries, keys = sizes
-    x, others = _axis_last(x, axis)
+    x, others = axis_last(x, axis)
     if _is_sheared(x, queries, keys):
         rows = scale * _rows_by_offset(table, keys, x.dtype)  # as a rule fewer than tokens
         out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
     else:
         rows = scale * rows_of_pairs(table, queries, keys, x.dtype)
-        out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
-    return _axis_restored(out, axis, others)
+        out = paired_product(x, rows.transpose(1, 2) if of_keys else rows)
+    return axis_restored(out, axis, others)
 
 
 def _is_sheared(x: Tensor, queries: int, keys: int) -> bool:
@@ -166,8 +175,13 @@ def _product(x: Tensor, rows: Tensor) -> Tensor:
     return torch.einsum("bhxyd,hrd->bhxyr", x, rows)
 
 
-def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
-    """`x (b, h, x, y, d)` times its coordinate's `rows (h or 1, y, c, d)`: `(b, h, x, y, c)`."""
+def paired_product(x: Tensor, rows: Tensor) -> Tensor:
+    """`x (b, h, x, y, d)` times its coordinate's `rows (h or 1, y, c, d)`: `(b, h, x, y, c)`.
+
+    Args:
+        x: of one axis, as `axis_last` gives it.
+        rows: of each coordinate.
+    """
     if rows.shape[0] == 1:
         return torch.einsum("bhxyd,ycd->bhxyc", x, rows[0])
     return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
@@ -231,15 +245,26 @@ def rows_of_pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtyp
     return total
 
 
-def _axis_last(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, ...]]:
-    """`x (b, h, *grid, d)` with one axis last: `(b, h, the others, n, d)`, and their sizes."""
+def axis_last(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, ...]]:
+    """`x (b, h, *grid, d)` with one axis last: `(b, h, the others, n, d)`, and their sizes.
+
+    Args:
+        x: tokens of a grid.
+        axis: its number.
+    """
     moved = x.movedim(2 + axis, -2)
     others = tuple(moved.shape[2:-2])
     return (moved.flatten(2, -3) if others else moved.unsqueeze(2)), others
 
 
-def _axis_restored(x: Tensor, axis: int, others: tuple[int, ...]) -> Tensor:
-    """`x (b, h, the others, n, c)` on its grid again."""
+def axis_restored(x: Tensor, axis: int, others: tuple[int, ...]) -> Tensor:
+    """`x (b, h, the others, n, c)` on its grid again, `(b, h, *grid, c)`.
+
+    Args:
+        x: as `axis_last` gave it, with other numbers last.
+        axis: the number of the axis.
+        others: sizes of the others.
+    """
     return (x.unflatten(2, others) if others else x.squeeze(2)).movedim(-2, 2 + axis)
 
 

@@ -26,8 +26,8 @@ class OpSchema:
         lse             (b, h, i) in 32 bits at least; empty where it is not asked for
         softmax         (2, b, h, i) in float32: of each row what backward needs; has no derivative
         axis_weights    (b, h, i, sum of key_grid), as lse; empty unless needed
-        rounded_off     as output, what rounding took off it in 16 bits, so that backward knows it
-                        as exactly as in 32; empty in 32; has no derivative
+        rounded_off     as output, what rounding took off it in 16 bits, in float16 times 2048, so
+                        that backward has nearly twice the digits; empty in 32; has no derivative
 
     and the backward pass a gradient for each learnable argument, empty where none is needed.
 

@@ -28,7 +28,7 @@ class Part:
     """What a part of the keys gives.
 
     Args:
-        output: `(b, h, i, dv)`.
+        output: `(b, h, i, dv)`, in 32 bits where the backend knows it so.
         softmax: `(2, b, h, i)`, the largest score of each row and the sum of
             `exp(score - largest)`; -inf and 0 for a row without a key in this part.
     """
@@ -44,7 +44,7 @@ class RowFlow:
     Args:
         output: `(b, h, i, dv)`, in 32 bits at least.
         softmax: `(2, b, h, i)` as in `Part`, but with a sum of 1 for a row without any key.
-        d_output: as `output`.
+        d_output: likewise, in the dtype of the call.
         d_lse: `(b, h, i)`, or None.
         whole: of which larger flow these are which rows, None if of none.
     """

@@ -1,9 +1,9 @@
 """The derivative of a backward pass, for every backend: the computation written out, twice derived.
 
 No kernel gives the derivative of gradients, which a gradient penalty, a Hessian's product with a
-vector or meta-learning ask for. It is computed in plain PyTorch, from the pairs of some heads and
-queries after another, no more than `_MOST_SCORES` at a time, so that memory stays `O(L)`. The
-queries of a grid stay together: there a head's pairs are the least.
+vector or meta-learning ask for. It is computed in plain PyTorch, of some heads and queries at a
+time, with no more than `_MOST_SCORES` pairs, so that memory stays `O(L)` unless the result is to be
+differentiated again. All queries of a grid are computed together: there it is a head's pairs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .arguments import Arguments
 from .axis_pairs import coordinate_sums, pair_logits, pair_values
 from .inputs import Inputs
 from .op_schema import OpSchema
+from .transforms import check_not_batched
 
 __all__ = ["Named", "derivatives_of_gradients", "register_second_derivatives"]
 
@@ -112,6 +113,7 @@ def register_second_derivatives(op: OpSchema, backward: Any) -> None:
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, d_gradients: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        check_not_batched(op.backend, *d_gradients)
         tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
         values = [next(tensors if is_tensor else others) for is_tensor in ctx.is_tensor]
         flow, arguments, wanted = op.unpacked(values)
@@ -156,12 +158,13 @@ def _derivatives(
     every = learned | {f"d_{name}": x for name, x in flow.items()}
     found = {n: torch.zeros_like(x, dtype=wide) for n, x in every.items() if n in needed}
     for part in _parts(arguments):
-        call = replace(
-            arguments, **part.of(tensors), query_start=arguments.query_start + part.i.start
-        )
+        of_call = {
+            name: x.to(wide) if x.is_floating_point() else x for name, x in part.of(tensors).items()
+        }
+        call = replace(arguments, **of_call, query_start=arguments.query_start + part.i.start)
         of_part = derivatives_of_gradients(
             lambda inputs, call=call: _results(replace(call, **inputs)),
-            {name: x.to(wide) for name, x in part.of(learned).items()},
+            {name: of_call[name] for name in learned},
             {n: x[part.index(f"d_{n}", x)].to(wide) for n, x in flow.items()},
             part.of(d_gradients),
         )
@@ -176,16 +179,21 @@ def _parts(arguments: Arguments) -> Iterator[_Part]:
     if not arguments.q.numel():
         return
     of_group = heads // groups
-    rows = queries if arguments.key_grid else _at_most(queries, of_group * keys)
-    some_groups = _at_most(groups, of_group * rows * keys)
-    entries = _at_most(batch, some_groups * of_group * rows * keys)
-    for b, g, i in product(
-        range(0, batch, entries), range(0, groups, some_groups), range(0, queries, rows)
+    rows = queries if arguments.key_grid else _at_most(queries, keys)
+    some_heads = _at_most(heads, rows * keys)
+    # Of one group, or all of several.
+    if some_heads < of_group:
+        some_heads = next(n for n in range(some_heads, 0, -1) if of_group % n == 0)
+    else:
+        some_heads -= some_heads % of_group
+    entries = _at_most(batch, some_heads * rows * keys)
+    for b, h, i in product(
+        range(0, batch, entries), range(0, heads, some_heads), range(0, queries, rows)
     ):
-        stop = min(g + some_groups, groups)
+        end = min(h + some_heads, heads)
         yield _Part(
-            slice(b, min(b + entries, batch)), slice(g * of_group, stop * of_group),
-            slice(g, stop), slice(i, min(i + rows, queries)),
+            slice(b, min(b + entries, batch)), slice(h, end),
+            slice(h // of_group, -(-end // of_group)), slice(i, min(i + rows, queries)),
         )  # fmt: skip
 
 

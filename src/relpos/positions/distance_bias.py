@@ -76,7 +76,7 @@ class DistanceBias(BiasPosition):
         check_floating(type(self).__name__, "k", k, "b g j d")
         i, j = q.shape[2], k.shape[2]
         start = start_of_queries(type(self).__name__, query_start, i, j)
-        table = self._table(i, j, start, self._device() or q.device)
+        table = self._table(i, j, start, self._device() or q.device, q.dtype)
         return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))
 
     def _device(self) -> torch.device | None:
@@ -84,7 +84,14 @@ class DistanceBias(BiasPosition):
         tensors = (*self.parameters(recurse=False), *self.buffers(recurse=False))
         return tensors[0].device if tensors else None
 
-    def _table(self, i: int, j: int, start: int, device: torch.device | None) -> OffsetTable:
+    def _table(
+        self, i: int, j: int, start: int, device: torch.device | None,
+        dtype: torch.dtype = torch.float32,
+    ) -> OffsetTable:  # fmt: skip
         first, last = call_offsets(start, i, j, causal=self.causal)
         distance = torch.arange(first, last + 1, device=device).abs()
-        return OffsetTable(self.at_distance(distance), first)
+        return OffsetTable(self._rows(distance, dtype), first)
+
+    def _rows(self, distance: Int64[Tensor, "r"], dtype: torch.dtype) -> Float[Tensor, "h r"]:
+        """`at_distance`, for a call in this dtype."""
+        return self.at_distance(distance)

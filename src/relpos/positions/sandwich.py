@@ -27,8 +27,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ..checks import check_count
-from ..terms import OffsetTable
-from .angles import angles_at, frequencies
+from .angles import angles_at, frequencies, less_whole_turns
 from .distance_bias import DistanceBias
 
 __all__ = ["Sandwich"]
@@ -57,22 +56,18 @@ class Sandwich(DistanceBias):
         if self.dim % 2:
             raise ValueError(f"Sandwich: dim must be even, got {dim}")
 
-    def table(self, i: int, j: int) -> OffsetTable:
-        """One row for each offset that `i` queries, the last of `j` positions, have, in float32.
-
-        Args:
-            i: number of queries.
-            j: number of keys.
-        """
-        return super().table(i, j).map(torch.Tensor.float)
-
     def at_distance(self, distance: Int64[Tensor, "r"]) -> Float[Tensor, "h r"]:
-        """The bias of every head, in logits, in float64 (on MPS in float32).
+        """The bias of every head, in logits, in float32.
 
         Args:
             distance: in tokens, from 0 on.
         """
+        return self._rows(distance, torch.float32)
+
+    def _rows(self, distance: Int64[Tensor, "r"], dtype: torch.dtype) -> Float[Tensor, "h r"]:
+        """The bias in float32, or in float64 for a call in that."""
         angles = angles_at(distance, frequencies(10000.0, self.dim, device=distance.device))
+        angles = less_whole_turns(angles, torch.promote_types(dtype, torch.float32))
         # cos x - 1, without the digits that this difference loses where x is small.
         product = -2 * (angles / 2).sin().square().sum(1)
         heads = torch.arange(1, self.heads + 1, device=distance.device, dtype=product.dtype)

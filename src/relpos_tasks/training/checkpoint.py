@@ -79,29 +79,42 @@ def save_weights(folder: str | Path, model: nn.Module) -> None:
         folder: the checkpoint's folder.
         model: the model.
     """
-    write_bytes(Path(folder) / WEIGHTS, _weights_file(model))
+    write_bytes(Path(folder) / WEIGHTS, _weights_file(model.state_dict()))
 
 
-def repair(folder: Path, about: dict[str, Any], model: nn.Module) -> None:
-    """Write again what of both files is lost, or not as `save_about` and `save_weights` wrote it.
+def repair(
+    folder: Path, about: dict[str, Any], model: nn.Module, kept: Mapping[str, torch.Tensor]
+) -> None:
+    """Write again what of both files is lost or cannot be read.
 
     Args:
         folder: the checkpoint's folder.
         about: what `model.json` says.
         model: the model.
+        kept: what `last.ckpt` has of the task, whose model may have been trained in more bits.
     """
-    if saved_about(folder) != {"format": FORMAT} | about:
+    if not saved_about(folder):
         save_about(folder, about)
-    content, weights = _weights_file(model), folder / WEIGHTS
-    if not (weights.is_file() and weights.read_bytes() == content):
-        write_bytes(weights, content)
+    try:
+        found = weights_of((folder / WEIGHTS).read_bytes())
+        sizes = {name: tensor.shape for name, tensor in found.items()}
+    except (OSError, SafetensorError, KeyError, ValueError):
+        sizes = {}
+    state = model.state_dict()
+    if sizes != {name: tensor.shape for name, tensor in state.items()}:
+        dtype = next(x.dtype for x in kept.values() if x.is_floating_point())
+        for name, x in state.items():
+            as_trained = kept.get(f"model.{name}")
+            if as_trained is not None and torch.equal(as_trained.to(x.dtype), x.cpu()):
+                state[name] = as_trained
+            elif x.is_floating_point():  # an average of the steps
+                state[name] = x.to(dtype)
+        write_bytes(folder / WEIGHTS, _weights_file(state))
 
 
-def _weights_file(model: nn.Module) -> bytes:
-    state = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
-    }
-    return bytes_of(state, metadata={"format": "pt"})
+def _weights_file(state: Mapping[str, torch.Tensor]) -> bytes:
+    tensors = {name: x.detach().cpu().contiguous() for name, x in state.items()}
+    return bytes_of(tensors, metadata={"format": "pt"})
 
 
 def load(

@@ -118,7 +118,7 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     except _BROKEN as error:
         raise _unreadable(checkpoint) from error
     task.finish()
-    repair(folder, before, task.model)
+    repair(folder, before, task.model, state)
     return True
 
 

@@ -232,20 +232,24 @@ def test_a_finished_run_writes_again_what_was_lost(source, tmp_path, lost):
     assert before == {name: (tmp_path / name).read_bytes() for name in lost}
 
 
-@pytest.mark.parametrize("left", [0, 10, 5000])
-def test_a_finished_run_writes_again_what_was_cut_off(source, tmp_path, left):
-    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-true"])
+@pytest.mark.parametrize("left", [0.0, 0.01, 0.9])
+def test_a_finished_run_writes_again_what_was_cut_off(source, tmp_path, left, precision):
+    devices = replace(CPU, precision=precision)
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=devices)
     files = {name: (tmp_path / name).read_bytes() for name in (ABOUT, WEIGHTS)}
     for name, content in files.items():
-        (tmp_path / name).write_bytes(content[:left])
-    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+        (tmp_path / name).write_bytes(content[: int(left * len(content))])
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=devices)
     assert files == {name: (tmp_path / name).read_bytes() for name in files}
 
 
-def test_a_finished_run_writes_nothing_that_is_there(source, tmp_path):
-    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-true", "bf16-mixed"])
+def test_a_finished_run_writes_nothing_that_is_there(source, tmp_path, precision):
+    devices = replace(CPU, precision=precision)
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=devices)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.is_file()}
-    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=devices)
     after = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.is_file()}
     assert after == before
 

@@ -71,7 +71,7 @@ def part(inputs: Inputs) -> Part:
     found = NATIVE.compute_forward(arguments)
     output = found["output"].float()
     if (rounded_off := found["rounded_off"]).ndim > 1:
-        output = output + rounded_off
+        output = output + rounded_off / _rounded_off_scale(inputs.q.dtype)
     return Part(output, found["softmax"])
 
 
@@ -82,9 +82,15 @@ def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dic
     output = flow.output.to(inputs.q.dtype)
     rounded_off = output.new_empty(0)
     if output.dtype != flow.output.dtype:
-        rounded_off = (flow.output - output).to(output.dtype)
+        lost = flow.output - output
+        rounded_off = (lost * _rounded_off_scale(output.dtype)).to(output.dtype)
     saved = {"output": output, "softmax": flow.softmax, "rounded_off": rounded_off}
     return NATIVE.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)
+
+
+def _rounded_off_scale(dtype: torch.dtype) -> float:
+    """As `rounded_off_scale` in csrc/output_row.h."""
+    return 2048.0 if dtype == torch.float16 else 1.0
 
 
 def _splits_float32(inputs: Inputs) -> bool:

@@ -170,6 +170,7 @@ def _setup_again(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
 def _differentiate_again(
     ctx: Any, d_dq: Tensor | None, d_drows: Sequence[Tensor | None]
 ) -> tuple[Any, ...]:
+    check_not_batched("triton", d_dq, *d_drows)
     d_logits, q, *rows = ctx.saved_tensors
     grid, prefix, scale, needs_q, needs_rows = ctx.settings
     names = [f"rows {number}" for number in range(len(rows))]
