@@ -70,6 +70,8 @@ void require_memory(bool finished) {
 
 // ---- the ops ------------------------------------------------------------------------------------
 
+// Where no backward pass follows, without what rounding took off the output.
+template <bool alone>
 void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   ArgumentReader next(stack, num_arguments);
   const Arguments arguments{next};
@@ -83,7 +85,7 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   Tensor softmax = empty({2, b, h, i}, ScalarType::Float);
   params.output = result_view(output);
   Tensor rounded_off = empty({0}, arguments.q.scalar_type());
-  if (params.dtype != Dtype::f32) {
+  if (!alone && params.dtype != Dtype::f32) {
     rounded_off = empty_as(arguments.q, {b, h, i, params.value_dim}, arguments.q.scalar_type());
     params.rounded_off = result_view(rounded_off);
   }
@@ -159,7 +161,7 @@ std::string instructions() {
 }  // namespace relpos
 
 // Each op twice: relpos/ops/custom_op.py gives a derivative to the one, and graphs that
-// torch.compile makes call the other.
+// torch.compile makes call the other; and forward alone, which no backward pass follows.
 #define RELPOS_FORWARD "(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor, Tensor)"
 #define RELPOS_BACKWARD                                                                          \
   "(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, Tensor rounded_off, "           \
@@ -169,14 +171,16 @@ STABLE_TORCH_LIBRARY_FRAGMENT(relpos, library) {
   library.def("native_forward" RELPOS_FORWARD);
   library.def("native_backward" RELPOS_BACKWARD);
   library.def("native_forward_kernel" RELPOS_FORWARD);
+  library.def("native_forward_alone" RELPOS_FORWARD);
   library.def("native_backward_kernel" RELPOS_BACKWARD);
   library.def("native_instructions() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(relpos, CPU, library) {
-  library.impl("native_forward", relpos::forward);
+  library.impl("native_forward", relpos::forward<false>);
   library.impl("native_backward", relpos::backward);
-  library.impl("native_forward_kernel", relpos::forward);
+  library.impl("native_forward_kernel", relpos::forward<false>);
+  library.impl("native_forward_alone", relpos::forward<true>);
   library.impl("native_backward_kernel", relpos::backward);
 }
 

@@ -505,12 +505,16 @@ def test_so_does_its_backward():
     if backends()["native"]:
         pytest.skip(str(backends()["native"]))
     q, k = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 5, 8)
-    output, _, softmax = torch.ops.relpos.native_forward(q, k, k)
-    given = {"d_output": output, "d_lse": None, "output": output, "softmax": softmax}
+    output, _, softmax, rounded_off = torch.ops.relpos.native_forward(q, k, k)
+    given = {
+        "d_output": output, "d_lse": None, "output": output, "softmax": softmax,
+        "rounded_off": rounded_off,
+    }  # fmt: skip
     needs = [1, 1, 1, *[0] * (len(NATIVE.learnable) - 3)]
     for name, wrong in (
         ("d_output", torch.zeros(1, 2, 2, 8)), ("output", torch.zeros(1, 2, 3, 7)),
         ("softmax", torch.zeros(2, 1, 2, 2)), ("d_lse", torch.zeros(1, 2, 4)),
+        ("rounded_off", torch.zeros(1, 2, 3, 8).half()), ("rounded_off", torch.zeros(1, 2, 2, 8)),
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match=f"relpos native: .*{name} must be"):
             torch.ops.relpos.native_backward(*(given | {name: wrong}).values(), needs, q, k, k)
@@ -521,3 +525,17 @@ def test_values_without_numbers_have_tables_too():
     q, v = torch.randn(1, 2, 3, 8), torch.zeros(1, 2, 3, 0)
     terms = Terms(values=OffsetTable(torch.zeros(1, 5, 0), -2))
     assert attention(q, q, v, terms).shape == (1, 2, 3, 0)
+
+
+@native_alone
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_what_only_backward_reads_is_not_made_where_none_follows(backend: str, dtype: torch.dtype):
+    q = torch.randn(1, 2, 9, 8).to(dtype)
+    ops = torch.ops.relpos
+    ways = ops.native_forward_alone, ops.native_forward, ops.native_forward_kernel
+    *found, nothing = ways[0](q, q, q)
+    assert nothing.numel() == 0
+    for way in ways[1:]:
+        *wanted, rounded_off = way(q, q, q)
+        assert rounded_off.numel() == (0 if dtype == torch.float32 else q.numel())
+        assert all(torch.equal(x, y) for x, y in zip(found, wanted, strict=True))

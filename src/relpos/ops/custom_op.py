@@ -31,8 +31,8 @@ from .transforms import check_not_batched
 
 __all__ = ["CustomOp"]
 
-# What the names of operators without a derivative end with.
-_KERNEL = "_kernel"
+# What the names of operators without a derivative end with, and that of one for no backward pass.
+_KERNEL, _ALONE = "_kernel", "_alone"
 
 Forward = Callable[[Arguments], Sequence[Tensor]]
 Backward = Callable[[Arguments, Flow, frozenset[str]], dict[str, Tensor]]
@@ -48,7 +48,8 @@ class CustomOp(OpSchema):
         without: as there.
         seed_on: the device that draws a dropout's seed; None: that of q.
         compiled: whether the operators come with a compiled kernel, and each of them once more
-            without a derivative, its name ending with `_kernel`.
+            without a derivative, its name ending with `_kernel`; and that of the forward pass also
+            without what only a backward pass reads, ending with `_alone`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class CustomOp(OpSchema):
         self._flow_back = {name for name in results if f"d_{name}" in self.flow}
         # The computations alone: of the arguments, named and as the operator's; as the operator's.
         self._compute_forward: Callable[[Arguments | None, Sequence[Any]], tuple[Tensor, ...]]
+        self._compute_forward_alone: Callable[[Arguments | None, Sequence[Any]], tuple[Tensor, ...]]
         self._compute_backward: Callable[..., list[Tensor | None]]
 
     def __call__(self, inputs: Inputs, **of_backend: Any) -> dict[str, Tensor]:
@@ -98,7 +100,7 @@ class CustomOp(OpSchema):
             tensors = self._tensors(values)
             if any(x.requires_grad for x in tensors):
                 return _Attention.apply(self, arguments, values, *tensors)  # type: ignore[no-any-return]
-        return self._compute_forward(arguments, values)
+        return self._compute_forward_alone(arguments, values)
 
     def _tensors(self, values: Sequence[Any]) -> list[Tensor]:
         """The tensors among the values, those that there are."""
@@ -173,6 +175,7 @@ class CustomOp(OpSchema):
             torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
         self._register()
         self._compute_forward, self._compute_backward = compute_forward, compute_backward
+        self._compute_forward_alone = compute_forward
 
     def define_compiled(self) -> None:
         """Define what operators that are there lack."""
@@ -188,6 +191,8 @@ class CustomOp(OpSchema):
             torch.library.register_fake(kernel, fake)
             call_kernel_in_compiled_graphs(operator, kernel)
         self._compute_forward, self._compute_backward = compute_forward, backward
+        alone = getattr(torch.ops.relpos, f"{self.backend}_forward{_ALONE}").default
+        self._compute_forward_alone = lambda _, values: alone(*values)
 
     def _register(self) -> None:
         """Tell torch the shapes and the derivatives of operators that are there."""
@@ -202,7 +207,8 @@ class CustomOp(OpSchema):
 
     def difference(self) -> str | None:
         """In what an operator that is there differs from this one; None: in nothing."""
-        for direction, suffix in product(("forward", "backward"), self._suffixes()):
+        named = [*product(("forward", "backward"), self._suffixes())]
+        for direction, suffix in [*named, ("forward", _ALONE)] if self.compiled else named:
             name = f"{self.backend}_{direction}{suffix}"
             wanted = self.schema(direction, suffix)
             operator = getattr(torch.ops.relpos, name, None)
