@@ -41,7 +41,7 @@ def test_what_killed_processes_left_is_removed_and_what_others_write_now_is_not(
     for path in (old, new, other):
         path.touch()
     os.utime(old, (0, 0))
-    remove_partial(tmp_path, older_than=60)
+    remove_partial(tmp_path, older_than=60.0)
     assert sorted(tmp_path.iterdir()) == [new, other]
     remove_partial(tmp_path)
     assert [*tmp_path.iterdir()] == [other]

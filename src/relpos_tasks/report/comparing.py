@@ -27,7 +27,7 @@ METRICS = "metrics.json"
 MACHINE = "machine.json"
 
 # Seconds: far more than any of these files takes to be written.
-_HOUR = 3600
+_HOUR = 3600.0
 
 
 @runtime_checkable
