@@ -306,3 +306,12 @@ def test_what_is_no_cache_is_named(cache):
         layer(x, x, x, cache=cache)
     with pytest.raises(TypeError, match="DecoderBlock: cache must be a KeyValueCache or None, got"):
         DecoderBlock(layer)(x, cache)
+
+
+@pytest.mark.parametrize("index", [[2], [0, -1]])
+def test_batch_entries_that_there_are_not_are_named(index: list[int]):
+    cache = KeyValueCache()
+    cache.append(torch.randn(2, 1, 3, 4), torch.randn(2, 1, 3, 4))
+    with pytest.raises(ValueError, match=r"index must be numbers of batch entries, 0..1, got \["):
+        cache.reorder(torch.tensor(index))
+    cache.reorder(torch.tensor([1, 0]))

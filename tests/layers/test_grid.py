@@ -267,3 +267,11 @@ def test_inputs_that_do_not_fit_are_named():
         layer(x, mask)
     with pytest.raises(relpos.ShapeError, match=r"mask must be boolean, got torch\.float32"):
         layer(x, torch.ones(2, 3, 4))
+
+
+@pytest.mark.no_typecheck
+def test_a_pool_that_is_no_module_is_named():
+    with pytest.raises(
+        TypeError, match="GridAttention: query_pool must be an nn.Module"
+    ):
+        GridAttention(8, 2, query_pool=2)  # type: ignore[arg-type]

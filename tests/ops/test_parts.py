@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from relpos import BackendError, Terms
-from relpos.ops.dispatch import choose_for_parts
+from relpos.ops import tiled
+from relpos.ops.dispatch import choose, choose_for_parts
 from relpos.ops.inputs import DropoutOrigin, Inputs, prepare
 from relpos.ops.parts import RowFlow, RowSums
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
@@ -131,3 +132,13 @@ def test_a_backend_that_knows_no_parts_says_so():
         choose_for_parts("reference", inputs)
     with pytest.raises(ValueError, match="backend must be 'auto' or one of"):
         choose_for_parts("ring", inputs)
+
+
+def test_the_dropout_of_a_larger_call_is_not_drawn_anew():
+    """By `reference`, which "auto" takes for few scores in float64."""
+    case = CASES["plain"]
+    (inputs,) = calls(case, case.inputs(), [0], 0.5)
+    assert inputs.dropout_origin is not None
+    with pytest.raises(BackendError, match="reference: not supported by this backend: the dropout"):
+        choose("reference", inputs)
+    assert choose("auto", inputs) is tiled

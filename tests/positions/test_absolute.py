@@ -133,3 +133,9 @@ def test_bad_sizes_are_named():
         Sinusoidal(0)
     with pytest.raises(ValueError, match="LearnedAbsolute: max_length must be an integer >= 1"):
         LearnedAbsolute(4, 0)
+
+
+@pytest.mark.no_typecheck
+def test_a_scale_that_is_no_number_is_named():
+    with pytest.raises(TypeError, match="Sinusoidal: scale must be a number, got 'x'"):
+        Sinusoidal(4, scale="x")  # type: ignore[arg-type]

@@ -351,3 +351,9 @@ def test_bad_arguments_are_named(arguments, words):
 def test_a_bad_embedding_is_named(arguments, words):
     with pytest.raises(ValueError, match=f"DebertaEmbedding: {words}"):
         DebertaEmbedding(**{"dim": 5, "span": 2} | arguments)
+
+
+@pytest.mark.no_typecheck
+def test_an_embedding_that_is_no_module_is_named():
+    with pytest.raises(TypeError, match=r"Deberta: embedding must be an nn\.Module, got str"):
+        Deberta(4, heads=2, max_relative_positions=8, embedding="x")  # type: ignore[arg-type]

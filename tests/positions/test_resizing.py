@@ -103,3 +103,8 @@ def test_bad_arguments_are_named():
         relpos.ShapeError, match=r"resize_rows: rows must be floating point .* got torch.int64"
     ):
         resize_rows(torch.arange(6).view(2, 3), (5,))
+
+
+def test_rows_that_there_are_not_cannot_be_resized():
+    with pytest.raises(relpos.ShapeError, match=r"rows must be at least one, got \(2, 0, 4\)"):
+        resize_rows(torch.zeros(2, 0, 4), (3,))

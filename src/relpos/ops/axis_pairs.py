@@ -21,7 +21,7 @@ __all__ = [
     "AxisRows",
     "axis_rows",
     "coordinate_sums",
-    "key_axis_logits",
+    "logits_of_rows",
     "pair_logits",
     "pair_values",
 ]
@@ -131,7 +131,7 @@ def axis_rows(arguments: Arguments) -> list[AxisRows]:
     return found
 
 
-def key_axis_logits(
+def logits_of_rows(
     q: Tensor, axes: Sequence[AxisRows], grid: Sequence[int], prefix: int, scale: float
 ) -> list[Tensor | None]:
     """For each axis `(b or 1, h or 1, tokens of the grid, n_j)`, as `axis_terms` has A.
@@ -171,13 +171,13 @@ def pair_logits(arguments: Arguments) -> Tensor | None:
         of_queries = given.query_axis_logits[:, :, prefix:].split(list(given.query_grid), -1)
     if given.axis_tables is not None:
         rows = axis_rows(given)
-        of_keys = key_axis_logits(given.q, rows, given.query_grid, prefix, given.scale)
+        of_keys = logits_of_rows(given.q, rows, given.query_grid, prefix, given.scale)
         k = given.k.repeat_interleave(given.q.shape[1] // given.k.shape[1], dim=1)
         swapped = [
             AxisRows(keys=None if axis.queries is None else axis.queries.transpose(1, 2))
             for axis in rows
         ]
-        of_queries = key_axis_logits(k, swapped, given.key_grid, prefix, given.scale)
+        of_queries = logits_of_rows(k, swapped, given.key_grid, prefix, given.scale)
     total = None
     for parts, other_grid, like, turned in (
         (of_keys, given.key_grid, given.k, False),

@@ -14,8 +14,7 @@ from torch.nn.functional import pad
 
 from ...autocast import without_autocast
 from ...terms import GridTerms
-from ..axis_pairs import AxisRows
-from ..axis_pairs import key_axis_logits as logits_of_rows
+from ..axis_pairs import AxisRows, logits_of_rows
 from ..axis_terms import key_axis_logits, rows_of_pairs
 from ..inputs import Inputs, wide_dtype
 from ..second_derivatives import Named, derivatives_of_gradients
