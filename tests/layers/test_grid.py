@@ -271,7 +271,5 @@ def test_inputs_that_do_not_fit_are_named():
 
 @pytest.mark.no_typecheck
 def test_a_pool_that_is_no_module_is_named():
-    with pytest.raises(
-        TypeError, match="GridAttention: query_pool must be an nn.Module"
-    ):
+    with pytest.raises(TypeError, match="GridAttention: query_pool must be an"):
         GridAttention(8, 2, query_pool=2)  # type: ignore[arg-type]
