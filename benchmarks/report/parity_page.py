@@ -18,10 +18,17 @@ of the input and of every parameter, in float64. The differences below are the l
 cases, as parts of the largest value that was compared. One rounding in float64 is {epsilon}; the
 tests allow one times the square root of the size of the largest tensor.
 
-The formulas are what their code computes, in relpos's letters: `i` is the query, `j` the key,
-`S = 1/sqrt(d)`. Where a row counts `i - j` its tables are read backwards. Where keys are limited
-to a window or a range, tests show that one token more or less at either end is seen, in outputs and
-in gradients, and so is a softcap that is missing.
+The formulas are what their code computes: `i` is the query, `j` the key, `S = 1/sqrt(d)`, `x` the
+layer's input. `E`, `K`, `P`, `R` and `V` before brackets are tables of vectors, `H` and `W` those
+of a map's rows `y` and columns `x`, `B` tables of scalars; `W`, `Wk` and `Wq` before a vector are
+projections, `R_i` before one is the rotation of position `i`. Small letters are a clipping distance
+`k`, indices `f` and `bucket`, vectors `u` and `v` of Transformer-XL, slopes `m`, `r1` and `r2`,
+bases `z` of xPos (`B`: its scale), sinusoids `p` in head `n` of `h`, gates `a_i` and `r_i` made of
+the query and a head's constant `c` (WavLM), temperature `t` and signed logarithm `g` (Swin v2), a
+softcap or a fixed factor `c`, and windows `l`, `r`, `n` and `p`. Where a row counts `i - j` its
+tables are read backwards. Where keys are limited to a window or a range, tests show that one token
+more or less at either end is seen, in outputs and in gradients, and so is a softcap that is
+missing.
 """
 
 AGREE = "Buckets and slopes are compared one by one as well, up to a distance of 3000 tokens."

@@ -82,9 +82,9 @@ def axis_offsets(
 ) -> Int64[Tensor, "i j"] | Float[Tensor, "i j"]:
     """Offsets along one axis of a grid, in steps of the finer of the two sides.
 
-    Coordinates on the coarser side are `finer / coarser` steps apart, as in MViT (Fan et al. 2021)
-    and MViTv2 (Li et al. 2022, section 4.1); where that is no integer, so are the offsets, in
-    float64.
+    Coordinates on the coarser side are `finer / coarser` steps apart, as in the code of MViTv2 (Li
+    et al. 2022, section 4.1), whose queries and keys are pooled as in MViT (Fan et al. 2021); where
+    that is no integer, offsets are none either, and in float64.
 
     Args:
         queries: size of the queries' grid along the axis.

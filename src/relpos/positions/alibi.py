@@ -1,16 +1,16 @@
 """Attention with linear biases, ALiBi (Press et al. 2022): a slope per head, nothing learned.
 
-    s_ij = scale * q_i . k_j - m_h |j - i|                        Press et al. 2022, section 3
+    s_ij = scale * q_i . k_j - m_n |j - i|      head n = 1..h     Press et al. 2022, section 3
 
 - Offset: key minus query. The paper is causal, so that `j <= i`; in both directions the bias is
   the same on either side.
-- Slopes: `m_h = 2^(-8 h / n)` for `h = 1..n` if the number of heads `n` is a power of two. Else
+- Slopes: `m_n = 2^(-8 n / h)` if the number of heads `h` is a power of two. Else
   those for the largest power of two `p` below, then every other one for `2 p`, from the first on
   (the authors' code).
 - Rows: one per offset of the call, `i + j - 1`, or half as many with `causal=True`; computed.
 - Scale: none on the bias.
 - Beyond the table: nothing is; every offset has its own row, however long the sequence.
-- Elsewhere: causal ports add `m_h j` instead, which differs by a constant in each row: the same
+- Elsewhere: causal ports add `m_n j` instead, which differs by a constant in each row: the same
   weights, another log-sum-exp. Some order the slopes of 12 heads by size, some take the other
   half of the extra ones; weights trained with these need their slopes, not these.
 """

@@ -3,7 +3,7 @@
     s_ij = scale * sum_a q_i[a] . R_(j_a - i_a) k_j[a]
 
 - Source: the axial form of rotary positions (Heo et al. 2024, section 3.2, "RoPE-Axial"), as in
-  SAM 2 and 3, Qwen2-VL's images, EVA-02 and DINOv3.
+  Qwen2-VL's images and SAM 3; SAM 2, EVA-02, DINOv3 and Pixtral have others of the family (below).
 - With `n` axes there are `head_dim / (2 n)` pairs for each, the first axis first; pair `c` of an
   axis turns by `y theta^(-2c n/head_dim)` at coordinate `y`. Coordinates are whole steps from 0;
   where queries are pooled, steps of the finer of the two grids.
@@ -12,9 +12,10 @@
 - Prefix tokens (class tokens) are not turned.
 - Scale: that of the attention.
 - Beyond: every coordinate has its own angles; nothing is resized for another grid.
-- Elsewhere: DINOv3 counts a coordinate from -1 to 1 over the image, times 2 pi. Pixtral has the
-  even frequencies of the whole width down and the odd ones across. SAM 2 and Llama 4 have the
-  columns' pairs before the rows'.
+- Elsewhere: the authors' code, SAM 2 and Llama 4 have the columns' pairs before the rows'. EVA-02
+  scales coordinates to the grid of its training. DINOv3 counts a coordinate from -1 to 1 over the
+  image, times 2 pi. Pixtral has the even frequencies of the whole width down and the odd ones
+  across.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     s_ij = scale * (q_i . k_j + q_i . W_k P[x(j - i)] + k_j . W_q P[x(j - i)])     He et al., eq. 4
     x(o) = clip(n + f(-o), 0, 2n - 1)                              eq. 3, with f the identity there
 
-- Source: He et al. 2021, eq. 2-4; the log buckets `f` are those of the v2 and v3 models, of which
-  the paper has no formula (`relpos.offsets.deberta_buckets` has it).
+- Source: He et al. 2021, eq. 2-4; the log buckets `f` are those of the v2 and v3 models (He et al.
+  2023), of which the papers have no formula (`relpos.offsets.deberta_buckets` has it).
 - Offset: the embedding P counts query minus key; the tables handed to attention count key minus
   query as everywhere, so they are P read backwards.
 - Both terms take the same row of P. The paper's eq. 4 writes delta(j, i) in the second; its code,

@@ -1,9 +1,11 @@
 """Learned rows for another grid than the one they were learned on: interpolated between offsets.
 
-Row `n` of `r` rows lies at `(n + 1/2) / r` of the whole, so that the ends of both tables agree and
-offset 0 stays in the middle (`F.interpolate` with `align_corners=False`, as vision checkpoints are
-resized: Li et al. 2022, "ViTDet", linear per axis; Liu et al. 2021, bicubic over both). An offset
-then means a share of the grid rather than a number of steps.
+Row `n` of `r` rows covers `n / r` to `(n + 1) / r` of the whole and lies in the middle of that, so
+that both tables cover the same and offset 0 stays in the middle (`F.interpolate` with
+`align_corners=False`, as vision checkpoints are resized: Li et al. 2022, "ViTDet", linear per axis;
+Liu et al. 2021, bicubic over both). Offset `o` on a grid of `m` reads what offset
+`o (2 n - 1) / (2 m - 1)` had on one of `n`: about the same share of the grid, not the same number
+of steps.
 """
 
 from __future__ import annotations

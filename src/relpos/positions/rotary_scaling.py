@@ -2,14 +2,16 @@
 
 `f_c = theta^(-2c/d)` are the plain ones, `s` is `factor`, `L` the length of training:
 
-    linear        f_c / s                                               Chen et al. 2023
+    linear        f_c / s                                               Chen et al. 2023, "PI"
     dynamic       theta' = theta (s n / L - (s - 1))^(d / (d - 2)) for n > L tokens in the call
+                  (the "dynamic NTK" rule; Peng et al. 2024, appendix B)
     yarn          (1 - g_c) f_c / s + g_c f_c;  g_c = 1 - clamp((c - low) / (high - low), 0, 1)
                   and cosines and sines times 0.1 ln s + 1       Peng et al. 2024, eq. 17-22
     longrope      f_c / short_factor_c, and f_c / long_factor_c for more than L tokens in the call;
                   cosines and sines times sqrt(1 + ln s / ln L)             Ding et al. 2024
     llama3        f_c where 2 pi / f_c < L / high_freq_factor, f_c / s where it is more than
-                  L / low_freq_factor, and in between linear in L f_c / (2 pi)
+                  L / low_freq_factor, and in between linear in L f_c / (2 pi): the code of
+                  Llama 3.1 (Grattafiori et al. 2024)
     proportional  theta^(-2c/head_dim) / s for the first pairs of the head, 0 for the others
 
 - Source: the papers, and for the numbers `ROPE_INIT_FUNCTIONS` of transformers 5.23, whose words

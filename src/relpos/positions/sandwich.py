@@ -16,8 +16,8 @@
 - Elsewhere: NeMo's `SandwichRelativePositionEmbedding` has the sum of cosines, `- e / 2` and the
   division by `8 n / h` of this file, but counts `c = 1..e/2`, so that its fastest wave is
   `10000^(-2/e)` and not 1. Its earlier `sandwich_pos_bias` takes no cosine and is linear in the
-  offset. The paper's figure 1 has `n 8 / h` for ALiBi's exponents. No second source was found for
-  the width of 128.
+  offset. The paper's figure 1 has the same `n 8 / h` for ALiBi's exponents. The width of 128 is the
+  paper's alone: no code was found that has it too.
 """
 
 from __future__ import annotations

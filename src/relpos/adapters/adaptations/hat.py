@@ -1,4 +1,4 @@
-"""HAT (Chen et al. 2023): Swin's windows, whose index of offsets is handed from outside.
+"""HAT (Chen et al. 2023, "HAT"): Swin's windows, whose index of offsets is handed from outside.
 
 Liu et al. 2021, equation 4. The index is that of Swin, and is not read.
 """

@@ -2,9 +2,10 @@
 
     s_ij = scale * q_i . k_j + q_i . H[y_i - y_j] + q_i . W[x_i - x_j]      (y, x): row and column
 
-Li et al. 2022, "MViTv2", equation 5, with queries and keys on one grid. Both tables are shared by
-the heads, unscaled, in the order of query minus key, and interpolated linearly where the image
-has another size than they were made for.
+Li et al. 2022, "MViTv2", equations 3 and 4, with queries and keys on one grid; the paper scales the
+tables as it does the products of queries and keys, its code and this do not. Both are shared by the
+heads, in the order of query minus key, and interpolated linearly where the image has another size
+than they were made for.
 """
 
 from __future__ import annotations

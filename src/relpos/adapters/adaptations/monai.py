@@ -1,7 +1,7 @@
 """MONAI's Swin UNETR (Hatamizadeh et al. 2022), in windows of an image or a volume, and blocks.
 
 Swin as in Liu et al. 2021, equation 4, for two or three axes; the blocks have a table of keys for
-each axis, as in MViTv2 (Li et al. 2022, equation 5).
+each axis, as in MViTv2 (Li et al. 2022, equations 3 and 4, unscaled).
 """
 
 from __future__ import annotations
