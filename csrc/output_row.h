@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kOutputPart = 64;  // numbers at a time
 
-// What rounding took off is kept times this: in float16 it might be too small otherwise.
+// What rounding took off is kept times this: in float16 it might be too small otherwise. As in
+// src/relpos/ops/rounded_off.py.
 inline float rounded_off_scale(Dtype dtype) { return dtype == Dtype::f16 ? 2048 : 1; }
 
 // Row i of head h from out (value_dim).

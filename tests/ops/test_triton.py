@@ -30,7 +30,7 @@ from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.backends import ON_GPU
 from tests.ops.cases import CASES, Case, any_case
 from tests.ops.grid_cases import GRID_CASES, GridCase
-from tests.ops.test_precision import LAYOUTS
+from tests.ops.test_precision import LAYOUTS, assert_a_mean_costs_no_digits
 
 pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
@@ -115,6 +115,32 @@ def test_half_precision_is_within_budget(name: str):
     for part in draws["triton"][0]:
         stacked = (torch.stack([one[part] for one in found]) for found in draws.values())
         assert_within_budget(*stacked)
+
+
+WITH_A_MEAN = {
+    "line": Case(batch=1, queries=200, keys=200, groups=1, terms="keys bias values"),
+    "queries alone": Case(batch=1, queries=200, keys=200, terms="queries bias"),
+    "dS stored": Case(
+        batch=1, queries=150, keys=150, width=16, terms="keys", table_window=(140, 140)
+    ),
+    "keys in parts": Case(batch=1, queries=9, keys=300, terms="keys bias"),
+    "grid": GridCase(batch=1, shape=(9, 17), terms="keys bias"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_A_MEAN)
+@pytest.mark.costly(2)
+def test_a_mean_of_the_values_costs_gradients_no_digits(name: str, monkeypatch):
+    """Kernels read what rounding took off the output, and so do parts of a row's keys.
+
+    With a mean of 8 a row of few keys shows that the weights are rounded too.
+    """
+    from relpos.ops.triton import forward
+
+    monkeypatch.setattr(forward, "_count_splits", lambda *_: 3 if name == "keys in parts" else 1)
+    mean = 5.0 if name in ("queries alone", "keys in parts") else 8.0
+    assert_a_mean_costs_no_digits(WITH_A_MEAN[name], "triton", torch.float16, mean)
 
 
 @pytest.mark.slow

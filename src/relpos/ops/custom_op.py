@@ -140,18 +140,26 @@ class CustomOp(OpSchema):
         found = zip(self.learnable, results, strict=True)
         return {name: x for name, x in found if name in wanted and x is not None}
 
-    def define(self, forward: Forward, backward: Backward) -> None:
+    def define(
+        self, forward: Forward, backward: Backward, *, forward_alone: Forward | None = None
+    ) -> None:
         """Define both operators by Python functions.
 
         Args:
             forward: the results.
             backward: gradients by name, of those arguments whose names it is given.
+            forward_alone: the results without what only a backward pass reads; None: as `forward`.
         """
 
-        def compute_forward(arguments: Arguments | None, _: Sequence[Any]) -> tuple[Tensor, ...]:
-            assert arguments is not None
-            check_memory(self.backend, (getattr(arguments, name) for name in self._tables))
-            return tuple(forward(arguments))
+        def compute_by(run: Forward) -> Callable[..., tuple[Tensor, ...]]:
+            def compute(arguments: Arguments | None, _: Sequence[Any]) -> tuple[Tensor, ...]:
+                assert arguments is not None
+                check_memory(self.backend, (getattr(arguments, name) for name in self._tables))
+                return tuple(run(arguments))
+
+            return compute
+
+        compute_forward = compute_by(forward)
 
         def run_forward(*values: Any) -> tuple[Tensor, ...]:
             return compute_forward(self.named(values), values)
@@ -175,7 +183,7 @@ class CustomOp(OpSchema):
             torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
         self._register()
         self._compute_forward, self._compute_backward = compute_forward, compute_backward
-        self._compute_forward_alone = compute_forward
+        self._compute_forward_alone = compute_by(forward_alone or forward)
 
     def define_compiled(self) -> None:
         """Define what operators that are there lack."""

@@ -127,7 +127,7 @@ class OpSchema:
         need_lse = call.return_lse or "return_lse" not in self.names
         columns = (*rows, sum(call.key_grid)) if call.need_axis_weights else (0,)
         of_values = (*rows, call.v.shape[3])
-        is_rounded = call.q.dtype != call.wide
+        is_rounded = self.output_dtype(call) != call.wide
         results = {
             "output": (of_values, self.output_dtype(call)),
             "rounded_off": (of_values if is_rounded else (0,), call.q.dtype),

@@ -15,6 +15,7 @@ from ..axis_terms import axis_tables
 from ..inputs import Inputs
 from ..operator_call import OperatorCall
 from ..parts import Part, RowFlow
+from ..rounded_off import rounded_apart, with_rounded_off
 from ..transforms import unsupported_transforms
 from .library import MISSING
 from .ops import NATIVE
@@ -69,28 +70,16 @@ def part(inputs: Inputs) -> Part:
     """The output and the softmax over these keys, in float32."""
     arguments = arguments_of(inputs, split_float32=_splits_float32(inputs))
     found = NATIVE.compute_forward(arguments)
-    output = found["output"].float()
-    if (rounded_off := found["rounded_off"]).ndim > 1:
-        output = output + rounded_off / _rounded_off_scale(inputs.q.dtype)
-    return Part(output, found["softmax"])
+    return Part(with_rounded_off(found["output"], found["rounded_off"]), found["softmax"])
 
 
 def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
     """The gradients by name, each in the dtype of what it is for."""
     split = _splits_float32(inputs)
     arguments = arguments_of(inputs, has_other_keys=True, split_float32=split)
-    output = flow.output.to(inputs.q.dtype)
-    rounded_off = output.new_empty(0)
-    if output.dtype != flow.output.dtype:
-        lost = flow.output - output
-        rounded_off = (lost * _rounded_off_scale(output.dtype)).to(output.dtype)
+    output, rounded_off = rounded_apart(flow.output, inputs.q.dtype)
     saved = {"output": output, "softmax": flow.softmax, "rounded_off": rounded_off}
     return NATIVE.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)
-
-
-def _rounded_off_scale(dtype: torch.dtype) -> float:
-    """As `rounded_off_scale` in csrc/output_row.h."""
-    return 2048.0 if dtype == torch.float16 else 1.0
 
 
 def _splits_float32(inputs: Inputs) -> bool:

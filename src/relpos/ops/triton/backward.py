@@ -114,7 +114,8 @@ class _Backward:
             band_sums = self.band_sums if band else None
             num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
             run_tiles(
-                dq_kernel, call, num_tiles, token_tensor(saved.out), saved.softmax,
+                dq_kernel, call, num_tiles, token_tensor(saved.out),
+                maybe_token_tensor(saved.rounded_off), saved.softmax,
                 token_tensor(saved.d_out), saved.d_lse, maybe_token_tensor(saved.axis_weights),
                 maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
                 maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,

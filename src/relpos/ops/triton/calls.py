@@ -30,17 +30,17 @@ _all_tensors_of = attrgetter(*(x for x in DECLARED if schema_type(x).startswith(
 _numbers_of = attrgetter(*(x for x in DECLARED if not schema_type(x).startswith("Tensor")))
 
 
-def run_forward(arguments: Arguments) -> ForwardResult:
-    """The results of the operator."""
+def run_forward(arguments: Arguments, *, before_backward: bool = True) -> ForwardResult:
+    """The results of the operator; without what only a backward pass reads, where none follows."""
 
     def make() -> ForwardResult:
-        return forward(_prepared(arguments))
+        return forward(_prepared(arguments), keep_rounded_off=before_backward)
 
     if arguments.alike is not None:
-        key, tensors = ("forward", arguments.alike), _all_tensors_of(arguments)
+        key, tensors = ("forward", before_backward, arguments.alike), _all_tensors_of(arguments)
         return run_pass(key, tensors, make, lie_alike=True)
     tensors, settings = _taken_apart(arguments)
-    return run_pass(("forward", settings), tensors, make)
+    return run_pass(("forward", before_backward, settings), tensors, make)
 
 
 def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -48,10 +48,11 @@ def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> di
 
     def make() -> dict[str, Tensor]:
         call = _prepared(arguments)
-        out, softmax, axis_weights = flow.saved
+        out, softmax, axis_weights, rounded_off = flow.saved
         saved = Saved.of(
-            call, out, softmax, axis_weights, flow.d_output, flow.d_lse, flow.d_axis_weights
-        )
+            call, out, softmax, axis_weights, rounded_off, flow.d_output, flow.d_lse,
+            flow.d_axis_weights,
+        )  # fmt: skip
         return backward(call, saved, wanted)
 
     tensors, settings = _taken_apart(arguments)

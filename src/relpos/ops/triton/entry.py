@@ -18,6 +18,7 @@ from ..axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
 from ..operator_call import OperatorCall
 from ..parts import Part, RowFlow
+from ..rounded_off import rounded_apart, with_rounded_off
 from ..transforms import unsupported_transforms
 from .axis_op import axis_logits_of
 from .dense_bias import with_dense_bias
@@ -108,14 +109,15 @@ def operator_call(inputs: Inputs) -> OperatorCall | None:
 
 
 def part(inputs: Inputs) -> Part:
-    """The output, in the dtype of `q`, and the softmax over these keys."""
+    """The output and the softmax over these keys, in float32."""
     arguments = arguments_of(inputs)
     found = TRITON.compute_forward(arguments)
     row_max, inverse_sum = found["softmax"]
     empty = inverse_sum == 0
     row_max = (row_max * logits_of_row_max(arguments)).masked_fill(empty, -torch.inf)
     row_sum = (1 / inverse_sum).masked_fill(empty, 0)
-    return Part(found["output"], torch.stack((row_max, row_sum)))
+    output = with_rounded_off(found["output"], found["rounded_off"])
+    return Part(output, torch.stack((row_max, row_sum)))
 
 
 def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -125,6 +127,9 @@ def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dic
     empty = row_max == -torch.inf
     row_max = (row_max / logits_of_row_max(arguments)).masked_fill(empty, torch.inf)
     softmax = torch.stack((row_max, (1 / row_sum).masked_fill(empty, 0)))
-    output = flow.output.to(inputs.q.dtype)
-    saved = {"output": output, "softmax": softmax, "axis_weights": softmax.new_empty(0)}
+    output, rounded_off = rounded_apart(flow.output, inputs.q.dtype)
+    saved = {
+        "output": output, "softmax": softmax, "axis_weights": softmax.new_empty(0),
+        "rounded_off": rounded_off,
+    }  # fmt: skip
     return TRITON.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)

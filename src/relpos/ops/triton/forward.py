@@ -31,16 +31,19 @@ class ForwardResult(NamedTuple):
         softmax: `(2, b, h, i)` float32: `row_max` and `inverse_sum` of `kernels/structs.py`.
         axis_weights: `(b, h, i, s)` float32: the weights summed by coordinate of the key, axis
             after axis of a grid; `(0,)` unless needed.
+        rounded_off: `(b, h, i, dv)` in q's dtype: what rounding took off `out` (`rounded_off.py`);
+            `(0,)` in float32, or where nobody reads it.
     """
 
     out: Tensor
     lse: Tensor
     softmax: Tensor
     axis_weights: Tensor
+    rounded_off: Tensor
 
 
-def forward(call: PreparedCall) -> ForwardResult:
-    """Attention of one call."""
+def forward(call: PreparedCall, *, keep_rounded_off: bool = True) -> ForwardResult:
+    """Attention of one call; `rounded_off` is made where it is to be kept."""
     q, need_axis_weights = call.q, call.traits.has_axis_weights
     rows, float32 = tuple(q.shape[:3]), torch.float32
     out_dtype = float32 if need_axis_weights else q.dtype
@@ -49,9 +52,15 @@ def forward(call: PreparedCall) -> ForwardResult:
     softmax = q.new_empty((2, *rows), dtype=float32)
     columns = sum(call.grid.key_grid) if call.grid is not None and need_axis_weights else 0
     axis_weights = q.new_empty((*rows, columns) if columns else (0,), dtype=float32)
+    rounded_off = None
+    if keep_rounded_off and out_dtype != float32:
+        rounded_off = empty_as(q, out.shape)
+    lost = q.new_empty(0) if rounded_off is None else rounded_off
     if call.is_empty:
         lse.fill_(-torch.inf)
-        return ForwardResult(out.zero_(), lse, softmax.zero_(), axis_weights.zero_())
+        for x in (out, softmax, axis_weights, lost):
+            x.zero_()
+        return ForwardResult(out, lse, softmax, axis_weights, lost)
 
     def run(shape: TileShape) -> None:
         spec = specialize(call, shape, (out, axis_weights))
@@ -64,19 +73,20 @@ def forward(call: PreparedCall) -> ForwardResult:
         run_tiles(
             forward_kernel, call, num_tiles, token_tensor(out), lse, softmax,
             token_tensor(axis_weights) if need_axis_weights else None,
-            maybe_token_tensor(parts), part_sums, splits, shape=shape, spec=spec, splits=splits,
-            SPLIT=splits > 1,
+            maybe_token_tensor(rounded_off), maybe_token_tensor(parts), part_sums, splits,
+            shape=shape, spec=spec, splits=splits, SPLIT=splits > 1,
         )  # fmt: skip
         if parts is not None:
             merged = TileShape(_MERGED_ROWS, 1, 4, 1)
             launch.run_programs(
                 merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums,
-                token_tensor(out), lse, softmax, lse.numel(), *rows[1:], splits,
-                call.plan.keep_scale, shape=merged, M=merged.m, SPEC=spec, known=call.plan.known,
+                token_tensor(out), rounded_off, lse, softmax, lse.numel(),
+                *rows[1:], splits, call.plan.keep_scale, shape=merged, M=merged.m, SPEC=spec,
+                known=call.plan.known,
             )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)
-    return ForwardResult(out, lse, softmax, axis_weights)
+    return ForwardResult(out, lse, softmax, axis_weights, lost)
 
 
 def _count_splits(call: PreparedCall, num_tiles: int, shape: TileShape) -> int:

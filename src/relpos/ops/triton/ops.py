@@ -14,8 +14,8 @@ __all__ = ["TRITON", "logits_of_row_max"]
 
 TRITON = CustomOp(
     "triton",
-    results=("output", "lse", "softmax", "axis_weights"),
-    saved=("output", "softmax", "axis_weights"),
+    results=("output", "lse", "softmax", "axis_weights", "rounded_off"),
+    saved=("output", "softmax", "axis_weights", "rounded_off"),
     without=(*AXIS_TABLES, "split_float32", "return_lse", "has_other_keys"),
     seed_on=None,  # nothing waits, and a captured graph draws anew each time
 )
@@ -33,12 +33,16 @@ def logits_of_row_max(arguments: Arguments) -> float:
     return _calls().logits_of_row_max(arguments)
 
 
-def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _forward(arguments: Arguments) -> tuple[Tensor, ...]:
     return _calls().run_forward(arguments)
+
+
+def _forward_alone(arguments: Arguments) -> tuple[Tensor, ...]:
+    return _calls().run_forward(arguments, before_backward=False)
 
 
 def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
     return _calls().run_backward(arguments, flow, wanted)
 
 
-TRITON.define(_forward, _backward)
+TRITON.define(_forward, _backward, forward_alone=_forward_alone)

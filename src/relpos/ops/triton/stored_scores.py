@@ -257,8 +257,9 @@ class _Run:
         call, saved = self.call, self.saved
         tiles = call.batch * call.heads * count_tiles(call.seqlen_q, self.shape.m)
         self._launch(
-            delta_kernel, tiles, tiles, token_tensor(saved.out), saved.softmax,
-            token_tensor(saved.d_out), saved.d_lse, self.delta, HAS_D_LSE=saved.d_lse is not None,
+            delta_kernel, tiles, tiles, token_tensor(saved.out),
+            maybe_token_tensor(saved.rounded_off), saved.softmax, token_tensor(saved.d_out),
+            saved.d_lse, self.delta, HAS_D_LSE=saved.d_lse is not None,
         )  # fmt: skip
         rows = (self.table_splits, self.table_heads, call.table_window.num_rows)
         sums = {

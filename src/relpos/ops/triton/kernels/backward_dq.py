@@ -74,7 +74,7 @@ from .tiles import (
 def dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
+    out, rounded_off, softmax, d_out, d_lse, axis_weights, d_axis_weights,
     d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats, sums, sums_rel, band_sums,
     band_tiles,
     SPEC: tl.constexpr, WALKS_ENDS: tl.constexpr, WALKS_BAND: tl.constexpr,
@@ -92,6 +92,7 @@ def dq_kernel(
     Reads, besides `inputs`, and in the second launch what the first one has written to `delta`,
     `end_rows`, `sums` and `sums_rel`:
         out: TokenTensor `(b, h, i, dv)`.
+        rounded_off: TokenTensor `(b, h, i, dv)`, of the forward kernel, or None.
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
         d_lse: `(b, h, i)` where `HAS_D_LSE`.
@@ -138,7 +139,7 @@ def dq_kernel(
     if TIMES_KEYS and SPEC.has_q_rel:
         acc_rel = zeros(SPEC.block_m, SPEC.block_rel_dim)
     if WALKS_ENDS:
-        row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
+        row_delta = delta_of_outputs(out, rounded_off, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
         if SPEC.has_axis_weights:
             row_delta += _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC)
         # What flows into a row without keys may be NaN.

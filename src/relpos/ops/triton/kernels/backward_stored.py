@@ -40,7 +40,7 @@ from .tiles import (
 def delta_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    out, softmax, d_out, d_lse, delta,
+    out, rounded_off, softmax, d_out, d_lse, delta,
     SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr,
 ):  # fmt: skip
     """`delta (b, h, i)` of one tile of queries; arguments as the dq kernel's (`backward_dq.py`)."""
@@ -55,7 +55,7 @@ def delta_kernel(
     h = head % args.inputs.heads
     i = tl.program_id(0) % tiles_per_head * SPEC.block_m + tl.arange(0, SPEC.block_m)
     d_o = load_outputs(d_out, args, b, h, i, SPEC)
-    row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
+    row_delta = delta_of_outputs(out, rounded_off, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
     inverse_sum = load_by_query(softmax + num_score_rows, args, b, h, i, 0.0)
     # What flows into a row without keys may be NaN.
     store_by_query(delta, args, b, h, i, tl.where(inverse_sum > 0, row_delta, 0.0))

@@ -47,6 +47,7 @@ from .tiles import (
     load_values,
     store_by_query,
     store_tokens,
+    what_rounding_takes,
     zeros,
     zeros_1d,
 )
@@ -56,7 +57,7 @@ from .tiles import (
 def forward_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    out, lse, softmax, axis_weights, parts, part_sums, splits,
+    out, lse, softmax, axis_weights, rounded_off, parts, part_sums, splits,
     SPEC: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head; with `SPLIT` over one of `splits` parts of the keys.
@@ -68,6 +69,8 @@ def forward_kernel(
             which backward has the weights again: from the log-sum-exp of large scores it would not.
         axis_weights: TokenTensor `(b, h, i, s)` float32: the weights summed by coordinate of the
             key; None without a grid's values.
+        rounded_off: TokenTensor `(b, h, i, dv)`: what rounding took off `out`, in its dtype, for
+            backward; or None.
         parts: with `SPLIT`, in place of the others, TokenTensor `(splits * b, h, i, dv)` float32:
             the outputs, not yet divided by `row_sum`.
         part_sums: `(2, splits * b, h, i)` float32: `row_max` and `row_sum` of each part.
@@ -176,10 +179,14 @@ def forward_kernel(
         normalizer = inverse_sum
         if SPEC.has_dropout:
             normalizer = inverse_sum * args.inputs.keep_scale
-        store_tokens(
-            out, b, h, i, args.seqlen_q, acc * normalizer[:, None],
-            SPEC.value_dim, SPEC.block_value_dim, SPEC,
-        )  # fmt: skip
+        o = acc * normalizer[:, None]
+        store_tokens(out, b, h, i, args.seqlen_q, o, SPEC.value_dim, SPEC.block_value_dim, SPEC)
+        if rounded_off is not None:
+            lost = what_rounding_takes(o, out.ptr.dtype.element_ty)
+            store_tokens(
+                rounded_off, b, h, i, args.seqlen_q, lost, SPEC.value_dim, SPEC.block_value_dim,
+                SPEC,
+            )  # fmt: skip
         if SPEC.has_axis_weights:
             store_tokens(
                 axis_weights, b, h, i, args.seqlen_q, acc_axis_weights * normalizer[:, None],
@@ -192,14 +199,14 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=("rows", "heads", "queries", "splits"))
 def merge_kernel(
-    parts, part_sums, out, lse, softmax, rows, heads, queries, splits, keep_scale,
+    parts, part_sums, out, rounded_off, lse, softmax, rows, heads, queries, splits, keep_scale,
     M: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The results of `M` rows, queries of all heads, from those of the parts of their keys.
 
     Reads `parts (splits, rows, dv)` and `part_sums (2, splits, rows)`, and writes `out (b, h, i,
-    dv)`, `lse (rows,)` and `softmax (2, rows)`, all as the forward kernel has them, one part after
-    another.
+    dv)`, `rounded_off`, `lse (rows,)` and `softmax (2, rows)`, all as the forward kernel has them,
+    one part after another.
     """
     row = tl.program_id(0) * M + tl.arange(0, M)
     row = tl.cast(row, tl.int64)
@@ -225,9 +232,11 @@ def merge_kernel(
     head = row // queries
     base = head // heads * out.stride_b + head % heads * out.stride_h
     places = (base + row % queries * out.stride_n)[:, None] + columns[None, :]
-    tl.store(
-        out.ptr + places, (acc * normalizer[:, None]).to(out.ptr.dtype.element_ty), mask=inside
-    )
+    o, dtype = acc * normalizer[:, None], out.ptr.dtype.element_ty
+    tl.store(out.ptr + places, o.to(dtype), mask=inside)
+    if rounded_off is not None:  # it lies as `out` does
+        lost = what_rounding_takes(o, dtype)
+        tl.store(rounded_off + places, lost.to(dtype), mask=inside)
     tl.store(lse + row, row_lse, mask=known)
     tl.store(softmax + row, row_max, mask=known)
     tl.store(softmax + rows + row, inverse_sum, mask=known)

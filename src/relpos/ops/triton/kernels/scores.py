@@ -25,7 +25,7 @@ from .grid_terms import by_key_coordinate, grid_logits
 from .masks import load_mask, survives_dropout, takes_part
 from .regions import BAND, LEFT, RIGHT, row_of_first_key, table_row
 from .structs import RowStats
-from .tiles import load_by_query, load_outputs
+from .tiles import load_by_query, load_outputs, rounded_off_scale
 
 _BIAS_MARGIN = tl.constexpr(BIAS_MARGIN)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -145,10 +145,15 @@ def log_sum_exp(row_max, row_sum, SPEC: tl.constexpr):
 
 
 @triton.jit
-def delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE: tl.constexpr, SPEC: tl.constexpr):
+def delta_of_outputs(
+    out, rounded_off, d_o, d_lse, args, b, h, i, HAS_D_LSE: tl.constexpr, SPEC: tl.constexpr
+):
     """`dO_i . o_i - d_lse_i` of the queries `i (m,)`, with `d_o (m, dv)`: `(m,)`."""
-    o = load_outputs(out, args, b, h, i, SPEC)
-    delta = tl.sum(d_o.to(tl.float32) * o.to(tl.float32), 1)
+    o = load_outputs(out, args, b, h, i, SPEC).to(tl.float32)
+    if rounded_off is not None:
+        lost = load_outputs(rounded_off, args, b, h, i, SPEC)
+        o += lost.to(tl.float32) * (1.0 / rounded_off_scale(lost.dtype))
+    delta = tl.sum(d_o.to(tl.float32) * o, 1)
     if HAS_D_LSE:
         delta -= load_by_query(d_lse, args, b, h, i, 0.0)
     return delta

@@ -140,6 +140,18 @@ def store_by_query(x, args, b, h, i, numbers):
 
 
 @triton.jit
+def rounded_off_scale(dtype: tl.constexpr):
+    """What `rounded_off` is kept times (`ops/rounded_off.py`)."""
+    return 2048.0 if dtype == tl.float16 else 1.0
+
+
+@triton.jit
+def what_rounding_takes(x, dtype: tl.constexpr):
+    """Of float32 numbers rounded to 16 bits: in `rounded_off`, as it is kept."""
+    return (x - x.to(dtype).to(tl.float32)) * rounded_off_scale(dtype)
+
+
+@triton.jit
 def stored_at(stored, head, row, column, SPEC: tl.constexpr):
     """Where the tile `(m, n)` from `row` and `column` on is in `StoredScores`."""
     a = row + tl.arange(0, SPEC.block_m)
