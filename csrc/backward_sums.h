@@ -147,13 +147,21 @@ struct BackwardSums : ScoreGradients {
         store(x + n, p);
         store(d + n, dp);
       }
-      // With all keys in one tile, sum_j p dp comes from these very p: no rounding in between.
-      const vfloat row_delta =
-          broadcast(single_tile ? horizontal_sum(p_dp_sum) / horizontal_sum(p_sum) : delta[r]);
-      const vfloat row_d_lse = broadcast(single_tile ? d_lse[r] : 0);  // else it is in delta
+      // With all keys in one tile, sum_j p dp comes from these very p: no rounding in between. In
+      // double, as the p sum up to 1, where numbers of float32 lie closer below than above: the sum
+      // would be too small on average, and the gradient of a bias adds up all rows. So does it what
+      // rounding takes off delta, which is subtracted as well.
+      float own_delta = delta[r], rest = 0;
+      if (single_tile) {
+        const double exact =
+            horizontal_sum_in_double(p_dp_sum) / horizontal_sum_in_double(p_sum);
+        own_delta = (float)exact;
+        rest = (float)(d_lse[r] - (exact - own_delta));  // else d_lse is in delta
+      }
+      const vfloat row_delta = broadcast(own_delta), row_rest = broadcast(rest);
       for (int64_t n = from; n < to; n += kLanes) {
         const vfloat p = load(x + n);
-        store(d + n, p * (load(d + n) - row_delta + row_d_lse));
+        store(d + n, p * (load(d + n) - row_delta + row_rest));
         store(x + n, p * load(kept + n));
       }
     }

@@ -107,6 +107,12 @@ inline float horizontal_sum(vfloat x) {
   return x[0];
 }
 
+inline double horizontal_sum_in_double(vfloat x) {
+  double sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += x[lane];
+  return sum;
+}
+
 // The horizontal sums of W vectors, to the bit: half of the lanes of two of them at a time.
 inline vfloat horizontal_sums(vfloat (&rows)[kLanes]) {
 #pragma GCC unroll 4

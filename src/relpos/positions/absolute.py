@@ -28,6 +28,7 @@ from ..checks import (
     check_like_parameter,
     check_number,
 )
+from ..summed_rows import picked_rows
 from .sinusoids import sinusoids
 
 __all__ = ["LearnedAbsolute", "Sinusoidal", "position_rows"]
@@ -144,4 +145,4 @@ def position_rows(
     tensor([5., 6., 6., 6.])
     """
     at = torch.arange(start, start + count, device=rows.device)
-    return rows[at.clamp(max=rows.shape[0] - 1)]
+    return picked_rows(rows, at.clamp(max=rows.shape[0] - 1))

@@ -44,6 +44,7 @@ from ..checks import (
     check_probability,
 )
 from ..offsets import deberta_buckets
+from ..summed_rows import picked_rows
 from ..terms import OffsetTable, Terms
 from .base import Position
 from .quantized import is_packed
@@ -270,8 +271,7 @@ class Deberta(Position):
             check_like_parameter("Deberta", "embedding()", p, project.weight)
         projected, inner = project(p), self.heads * self.head_dim
         check_floating("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
-        # As an embedding, whose gradient is summed in a fixed order.
-        rows = nn.functional.embedding(index, projected)
+        rows = picked_rows(projected, index)
         return rows.unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def head_axes(self) -> dict[str, int]:

@@ -93,8 +93,10 @@ def add_tables(one: OffsetTable, other: OffsetTable) -> OffsetTable:
     both_zero = one.beyond == other.beyond == "zero"
     beyond: Literal["clamp", "zero"] = "zero" if both_zero else "clamp"
     at = torch.arange(first, last + 1, device=one.rows.device)
-    rows = [summed_rows(table, at, table.rows.dtype) for table in (one, other)]
-    return OffsetTable(rows[0] + rows[1], first, beyond)
+    dtype = torch.promote_types(one.rows.dtype, other.rows.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    rows = [summed_rows(table, at, wide) for table in (one, other)]
+    return OffsetTable((rows[0] + rows[1]).to(dtype), first, beyond)
 
 
 def _join_lines(owner: str, one: Terms, other: Terms) -> Terms:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_dtype, check_flags
 from ..offsets import t5_buckets
+from ..summed_rows import picked_rows
 from ..terms import OffsetTable
 from .base import BiasPosition
 from .derived import derived
@@ -86,7 +87,7 @@ class T5Bias(BiasPosition):
             j: number of keys.
         """
         buckets = derived(self, "_buckets_at", self._buckets_at_offsets, self.bias.device)
-        return OffsetTable(self.bias[:, buckets], self.first)
+        return OffsetTable(picked_rows(self.bias.mT, buckets).mT, self.first)
 
     def head_axes(self) -> dict[str, int]:
         """The table of each head."""

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import check_dtype, check_flags
+from ..summed_rows import picked_rows
 from .fsdp import copied_under_fsdp
 from .joint_bias import JointBiasPosition
 from .resizing import resize_rows
@@ -90,5 +91,6 @@ class WindowBias(JointBiasPosition):
         joint_bias = copied_under_fsdp(self, self.joint_bias)
         for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
             at = torch.arange(1 - size, size, device=device).clamp(1 - own, own - 1)
-            joint_bias = joint_bias.index_select(axis, at + own - 1)
+            picked = picked_rows(joint_bias.movedim(axis, 0), at + own - 1)
+            joint_bias = picked.movedim(0, axis)
         return joint_bias

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
+from ...summed_rows import picked_rows
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..heads import split_heads
@@ -62,9 +62,9 @@ def disentangled_terms(
 
     def table(project: Callable[[Tensor], Tensor]) -> OffsetTable:
         if len(index) < 2 * span:
-            rows = project(embedding(index, positions))
+            rows = project(picked_rows(positions, index))
         else:
-            rows = embedding(index, project(positions[: 2 * span]))
+            rows = picked_rows(project(positions[: 2 * span]), index)
         return OffsetTable(split_heads(rows, width=rows.shape[-1] // heads), 1 - reach)
 
     return Terms(

@@ -43,7 +43,7 @@ def unsupported(inputs: Inputs) -> str | None:
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
-    """Output and log-sum-exp.
+    """Output and log-sum-exp; values larger than 5e33 may overflow.
 
     Half precision computes in float32, but on AMX, whose products have factors in bfloat16 and sums
     in float32. There the weights of a call in bfloat16 are rounded, as in FlashAttention on GPUs;
@@ -51,7 +51,7 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     their gradients to 2^-16. So are those in float32 where torch's own products may be less than
     float32's (`torch.set_float32_matmul_precision("high")` or `"medium"`), with errors of about
     1e-5 of the largest factors; what is smaller than 1e-33 loses its digits there. Of split numbers
-    an infinite one makes NaN. Values larger than 5e33 may overflow.
+    an infinite one makes NaN.
     """
     terms = inputs.terms
     of_grid = _of_grid(terms) if isinstance(terms, GridTerms) else {}
