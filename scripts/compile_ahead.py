@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 # What is replaced in them, no type knows.
+call_plan: Any = importlib.import_module("relpos.ops.triton.call_plan")
 launch: Any = importlib.import_module("relpos.ops.triton.launch")
 tuning: Any = importlib.import_module("relpos.ops.triton.tuning")
 stored_scores: Any = importlib.import_module("relpos.ops.triton.stored_scores")
@@ -112,6 +113,7 @@ def compile_call(
         found.append(Compiled(name, shape, binary, variants, constants, key))
 
     launch.run_programs = compile_only
+    call_plan.capability_of = lambda device: capability
     launch.tile_shapes = lambda kernel, call: [
         tiles(kernel, tuning.tile_shapes_on_cuda(kernel, call, capability))
     ]

@@ -28,6 +28,7 @@ from .tensor_cores import BUILDERS as TENSOR_CORES
 __all__ = ["DEFAULT", "SHARED_MEMORY", "Launches", "compiled", "emulated", "run_kernel"]
 
 # What is replaced in them, no type knows.
+call_plan: Any = importlib.import_module("relpos.ops.triton.call_plan")
 launch: Any = importlib.import_module("relpos.ops.triton.launch")
 tuning: Any = importlib.import_module("relpos.ops.triton.tuning")
 package: Any = importlib.import_module("relpos.ops.triton")
@@ -205,6 +206,7 @@ def emulated(architecture: str, *, mode: Mode = DEFAULT, tile: int = 0) -> Itera
 
     replaced = (
         (launch, "run_programs", run), (launch, "tile_shapes", tiles),
+        (call_plan, "capability_of", lambda _: capability),
         (package, "unavailable", lambda *_: None), (package, "unsupported", lambda *_: None),
     )  # fmt: skip
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

@@ -125,3 +125,25 @@ def test_onnxruntime_computes_what_the_original_does(case: Case, tmp_path: Path)
     names = [x.name for x in session.get_inputs()]
     (output,) = session.run(None, {name: x.numpy() for name, x in zip(names, fed, strict=True)})
     assert_is_the_original(case, torch.from_numpy(output), given)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("length", [15, 33])
+@pytest.mark.parametrize("name", ["deberta", "deberta_v3"])
+@pytest.mark.costly(3)
+def test_a_program_serves_lengths_on_either_side_of_the_furthest_distance(
+    name: str, length: int, strict: bool
+):
+    """Of 20 tokens; up to it the tables have as many rows as the sequence needs."""
+    (case,) = (case for case in CASES if case.name == name)
+    model, given = case.model(), inputs(case, 2, length)
+    adapt(model)
+    called, example = Called(model, case, given), tuple(tensors(given).values())
+    dynamic = ({1: Dim("n", min=2, max=64)},) * len(example)
+    with torch.no_grad():
+        program = torch.export.export(
+            called, example, dynamic_shapes={"given": dynamic}, strict=strict
+        ).module()
+    for other in (3, 15, 20, 41):
+        given = inputs(case, 2, other)
+        assert_is_the_original(case, program(*tensors(given).values()), given)

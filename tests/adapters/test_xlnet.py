@@ -114,3 +114,13 @@ def test_what_its_model_does_not_take_is_said_and_runs_as_before(options: dict, 
     needs = "it needs the model adapted too, which is left"
     assert report.left[1:] == [(f"layer.{n}.rel_attn", needs) for n in range(2)]
     assert torch.equal(model(**given).last_hidden_state, expected)
+
+
+def test_segments_on_meta_have_the_originals_shapes():
+    """Where tensors have no numbers nobody can tell which tokens are of one segment."""
+    models = [model.to("meta") for model in pair()]
+    ids = torch.zeros(2, 9, dtype=torch.int64, device="meta")
+    expected, found = (
+        model(input_ids=ids, token_type_ids=ids).last_hidden_state for model in models
+    )
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)

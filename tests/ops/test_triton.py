@@ -452,6 +452,35 @@ def test_no_pair_at_all_gives_zeros(shape: tuple[int, ...]):
     assert torch.equal(rows.grad, torch.zeros(1, 3, 4))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("compiler", [True, False])
+def test_without_a_compiler_it_is_unavailable_in_words(compiler: bool, monkeypatch):
+    """Triton needs one once for a machine: where it has what it made, it runs all the same."""
+    from triton.runtime import driver
+
+    from relpos.ops.triton import entry
+
+    class Driver:
+        @property
+        def utils(self) -> None:
+            raise RuntimeError("Failed to find C compiler.\nPlease specify")
+
+    entry._without_a_compiler.cache_clear()
+    monkeypatch.setattr(entry, "_INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(entry.shutil, "which", lambda name: name if compiler else None)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(driver, "_active", Driver())
+    reason = backends()["triton"]
+    entry._without_a_compiler.cache_clear()
+    assert reason == (
+        None
+        if compiler
+        else "Triton has nothing to compile its launcher with, a C compiler and Python's headers: "
+        "Failed to find C compiler."
+    )
+
+
 @pytest.mark.slow
 def test_triton_is_imported_when_the_op_first_runs():
     script = """
@@ -554,6 +583,17 @@ def test_parts_are_as_one_call(name: str):
     named = case.inputs(dtype=FLOAT)
     expected = case.results(named, "triton")
     assert_agrees(test_parts.together(case, named, "triton", [0, 11, 12]), expected)
+
+
+def test_parts_read_what_torch_negates_when_it_is_read():
+    from relpos.ops.triton import entry
+
+    case = CASES["per head"]
+    (inputs,) = test_parts.calls(case, case.inputs(dtype=FLOAT), [0], 0.0)
+    negated = replace(inputs, q=torch._neg_view(-inputs.q))
+    assert negated.q.is_neg()
+    found, wanted = (entry.part(x).output for x in (negated, inputs))
+    assert torch.equal(found, wanted)
 
 
 def test_parts_drop_what_one_call_drops():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from relpos import OffsetTable, backends
+from relpos import BackendError, OffsetTable, backends
 from relpos.ops.layouts import number_of_layouts
 from tests.compiled import lines_of_script
 
@@ -330,3 +330,51 @@ def test_what_does_not_fit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatc
     del call
     gc.collect()
     assert last() is None  # nothing of it is kept
+
+
+def test_what_fits_in_no_tile_is_refused_in_words(monkeypatch: pytest.MonkeyPatch):
+    from relpos.ops.triton import launch
+    from relpos.ops.triton.tuning import TileShape
+
+    call, kernel = prepared(), Kernel()
+    monkeypatch.setattr(launch, "tile_shapes", lambda *_: [TileShape(128, 16, 4, 1)])
+
+    def run(shape: TileShape) -> None:
+        launch.run_programs(kernel, 1, 0, shape=shape, M=shape.m)
+
+    with pytest.raises(BackendError, match="at most 32768 bytes on this GPU, got 131072; backend"):
+        launch.run_largest_that_fits("forward", call, run)
+
+
+def test_of_several_kernels_none_runs_in_vain_twice(monkeypatch: pytest.MonkeyPatch):
+    """The second one has no room in the first tiles: the first one runs in vain there, once."""
+    from triton import OutOfResources
+
+    from relpos.ops.layouts import Kept
+    from relpos.ops.triton import launch
+    from relpos.ops.triton.tuning import TileShape
+
+    call, ran = prepared(), []
+    monkeypatch.setattr(
+        launch, "tile_shapes", lambda *_: [TileShape(m, 16, 4, 1) for m in (128, 64, 32)]
+    )
+    monkeypatch.setattr(launch, "_fitting", Kept())
+
+    def run(shape: TileShape) -> None:
+        ran.append(shape.m)
+        if shape.m > 32:
+            raise OutOfResources(shape.m, 32, "shared memory")
+
+    for known in (1, 1, 2, 1, 2):
+        launch.run_largest_that_fits("dq, in two", call, run, known=known)
+    assert ran == [128, 64, 32, 32, 128, 64, 32, 32, 32]
+
+
+def test_tiles_end_with_the_least_that_products_take():
+    from relpos.ops.triton.tuning import tile_shapes_on_cuda
+
+    call = prepared()
+    for capability in ((8, 0), (8, 6), (9, 0), (12, 0)):
+        for kernel in ("forward", "dq", "dkdv", "dtables"):
+            *_, least = tile_shapes_on_cuda(kernel, call, capability)
+            assert (least.m, least.n, least.stages) == (16, 16, 1)

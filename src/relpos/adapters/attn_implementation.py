@@ -99,7 +99,7 @@ def _ranges_and_mask(
     if mask.shape[-1] < keys:
         raise ShapeError(
             f"attn_implementation='relpos': attention_mask must be of {keys} keys, got "
-            f"{mask.shape[-1]}"
+            f"{mask.shape[-1]} (of an encoder's keys, prefill_chunk_size leaves too few)"
         )
     if mask.viewed:
         return None, mask.pairs()

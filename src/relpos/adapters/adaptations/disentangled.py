@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import frexp, ldexp, sqrt
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -52,7 +52,7 @@ def disentangled_terms(
         furthest: the largest distance that has an index of its own, in tokens.
         buckets: on one side; not above 0: each distance has its own index.
     """
-    reach = min(furthest, length)
+    reach = cast(int, torch.sym_min(furthest, length))
     distances = -torch.arange(1 - reach, reach + 1, device=positions.device)
     span = furthest
     if buckets > 0:
@@ -60,8 +60,11 @@ def disentangled_terms(
         distances = make_log_bucket_position(distances, buckets, furthest).long()
     index = (distances + span).clamp(0, 2 * span - 1)
 
+    # Which is less would become a condition of an exported program, and either is right.
+    is_short = not torch.compiler.is_exporting() and reach < span
+
     def table(project: Callable[[Tensor], Tensor]) -> OffsetTable:
-        if len(index) < 2 * span:
+        if is_short:
             rows = project(picked_rows(positions, index))
         else:
             rows = picked_rows(project(positions[: 2 * span]), index)

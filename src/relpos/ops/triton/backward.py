@@ -143,7 +143,8 @@ class _Backward:
             else:
                 walk(shape)
 
-        run_largest_that_fits("dq, in two" if in_two else "dq", call, run)
+        known = (saved.known, needed) if in_two else None
+        run_largest_that_fits("dq, in two" if in_two else "dq", call, run, known=known)
         self._add(q=d_q, q_rel=d_q_rel)
         if d_logits is not None and call.key_axis_logits is not None:
             self._add(key_axis_logits=d_logits.sum_to_size(call.key_axis_logits.shape))

@@ -6,14 +6,18 @@ Triton itself is imported when the op first runs.
 from __future__ import annotations
 
 import os
+import shutil
+import sysconfig
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ...terms import GridTerms, Terms
-from ..arguments import arguments_of
+from ..arguments import DECLARED, Arguments, arguments_of
 from ..axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
 from ..operator_call import OperatorCall
@@ -50,7 +54,33 @@ def unavailable() -> str | None:
         return "there is no CUDA device (for tests, TRITON_INTERPRET=1 runs it on the CPU)"
     if torch.version.hip is not None:
         return "its kernels are for NVIDIA's GPUs"
+    return None if _INTERPRETED else _without_a_compiler()
+
+
+@cache
+def _without_a_compiler() -> str | None:
+    """Why Triton cannot build what it launches kernels with, or None.
+
+    It compiles that once for a machine, in C. Where there is nothing to compile with, as in images
+    that are made small, only its cache may have it.
+    """
+    has_compiler = "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
+    if has_compiler and Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return None
+    try:
+        from triton.runtime import driver  # noqa: PLC0415
+
+        driver.active.utils  # noqa: B018
+    except Exception as error:
+        return (
+            "Triton has nothing to compile its launcher with, a C compiler and Python's headers: "
+            f"{next(iter(str(error).splitlines()), type(error).__name__)}"
+        )
     return None
+
+
+# As `torch.compiler.assume_constant_result` does, which would import all of torch's compiler.
+_without_a_compiler._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def unsupported(inputs: Inputs) -> str | None:
@@ -110,7 +140,7 @@ def operator_call(inputs: Inputs) -> OperatorCall | None:
 
 def part(inputs: Inputs) -> Part:
     """The output and the softmax over these keys, in float32."""
-    arguments = arguments_of(inputs)
+    arguments = _in_memory(arguments_of(inputs))
     found = TRITON.compute_forward(arguments)
     row_max, inverse_sum = found["softmax"]
     empty = inverse_sum == 0
@@ -122,7 +152,7 @@ def part(inputs: Inputs) -> Part:
 
 def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
     """The gradients by name, each in the dtype of what it is for."""
-    arguments = arguments_of(inputs)
+    arguments = _in_memory(arguments_of(inputs))
     row_max, row_sum = flow.softmax
     empty = row_max == -torch.inf
     row_max = (row_max / logits_of_row_max(arguments)).masked_fill(empty, torch.inf)
@@ -132,4 +162,14 @@ def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dic
         "output": output, "softmax": softmax, "axis_weights": softmax.new_empty(0),
         "rounded_off": rounded_off,
     }  # fmt: skip
-    return TRITON.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)
+    d_output = flow.d_output.resolve_neg()
+    return TRITON.compute_backward(arguments, d_output, flow.d_lse, saved, wanted)
+
+
+def _in_memory(arguments: Arguments) -> Arguments:
+    """The same, without tensors that torch negates when they are read: kernels would not."""
+    for name in DECLARED:
+        x = getattr(arguments, name)
+        if isinstance(x, Tensor) and x.is_neg():
+            setattr(arguments, name, x.resolve_neg())
+    return arguments

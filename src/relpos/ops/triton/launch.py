@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from triton import OutOfResources
 
+from ...errors import BackendError
 from ..layouts import Kept
 from .call_plan import CallPlan
 from .kernel_args import Specialization
@@ -23,6 +24,7 @@ from .tuning import TiledCall, TileShape, tile_shapes
 __all__ = ["LaunchedCall", "key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
 
 _found: Kept[Any] = Kept()
+_fitting: Kept[TileShape] = Kept()  # of several kernels
 
 
 @runtime_checkable
@@ -136,13 +138,39 @@ def run_tiles(
     )  # fmt: skip
 
 
-def run_largest_that_fits(kernel: str, call: TiledCall, run: Callable[[TileShape], None]) -> None:
-    """`run` with the largest tiles for which the device has memory enough on its processors."""
-    *larger, smallest = tile_shapes(kernel, call)
+def run_largest_that_fits(
+    kernel: str, call: LaunchedCall, run: Callable[[TileShape], None], *, known: Hashable = None
+) -> None:
+    """`run` with the largest tiles for which the device has memory enough on its processors.
+
+    Args:
+        kernel: as in `tile_shapes`.
+        call: whose tensors it gets.
+        run: launches it, or several one after another, of which a later one may be what does not
+            fit: then all are made anew with the next tiles.
+        known: what decides for what they are compiled, besides the call: so that of several none
+            runs in vain again. None: they are one.
+
+    Raises:
+        BackendError: if the device has not memory enough for the smallest ones.
+    """
+    shapes = tile_shapes(kernel, call)
+    key = None if known is None else (kernel, call.plan.known, known)
+    before = None if key is None else _fitting.get(key)
+    first = shapes.index(before) if before in shapes else 0
     with torch.cuda.device_of(call.q):
-        for shape in larger:
+        for shape in shapes[first:]:
             try:
-                return run(shape)
-            except OutOfResources:
-                pass  # what ran, if anything, is made anew
-        run(smallest)
+                run(shape)
+            except OutOfResources as error:
+                reason = error
+                continue
+            if key is not None and shape != before:
+                _fitting.keep(key, shape)
+            return
+    q, wide = call.q, max(call.widths)
+    raise BackendError(
+        f"attention: backend='triton' cannot run these inputs: the smallest tile of heads {wide} "
+        f"wide in {q.dtype}, with these terms, must have at most {reason.limit} bytes on this GPU, "
+        f"got {reason.required}; backend='tiled' has no limit"
+    ) from None

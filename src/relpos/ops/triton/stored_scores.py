@@ -208,6 +208,7 @@ def stored_gradients(
     run_largest_that_fits(
         "dkdv", call,
         lambda shape: found.append(_Run(call, saved, delta, needed, shape).gradients()),
+        known=(saved.known, needed),
     )  # fmt: skip
     return found[-1]
 

@@ -104,6 +104,7 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
+_LEAST = 16  # tokens on a side of a tile, for products
 _ALL_REGISTERS = 255  # of a thread
 # What kinds of calls in 32 bits begin with.
 _FLOAT32 = "float32", "tf32"
@@ -159,11 +160,12 @@ def _tile_shapes(
         # enough, it takes far fewer if it has no limit, and keeps next to nothing in them.
         shape = shape._replace(registers=_ALL_REGISTERS)
     shapes = [shape]
-    while shape.stages > 1 or shape.n > 16:
+    while shape.stages > 1 or max(shape.m, shape.n) > _LEAST:
         if shape.stages > 1:
             shape = shape._replace(stages=shape.stages - 1)
         else:
-            shape = TileShape(shape.m // 2, shape.n // 2, 4, 1)
+            m, n = (max(size // 2, _LEAST) for size in (shape.m, shape.n))
+            shape = TileShape(m, n, 4, 1)
         shapes.append(shape)
     return tuple(shapes)
 
