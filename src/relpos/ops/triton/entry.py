@@ -11,6 +11,7 @@ import sysconfig
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -70,7 +71,7 @@ def _without_a_compiler() -> str | None:
     try:
         from triton.runtime import driver  # noqa: PLC0415
 
-        driver.active.utils  # noqa: B018
+        cast(Any, driver.active).utils  # noqa: B018
     except Exception as error:
         return (
             "Triton has nothing to compile its launcher with, a C compiler and Python's headers: "
