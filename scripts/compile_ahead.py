@@ -301,6 +301,9 @@ CALLS: dict[str, Any] = {
     "decoding": lambda: sequence(64, LENGTH, queries=1, terms=shaw, causal=True),
     "widest": lambda: sequence(256, terms=shaw),
     "float32": lambda: sequence(64, terms=shaw, dtype=torch.float32),
+    "widest float32": lambda: sequence(
+        256, terms=lambda q: Terms(keys=shaw(q).keys), dtype=torch.float32
+    ),
 }  # fmt: skip
 
 

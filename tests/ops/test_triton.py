@@ -452,6 +452,23 @@ def test_no_pair_at_all_gives_zeros(shape: tuple[int, ...]):
     assert torch.equal(rows.grad, torch.zeros(1, 3, 4))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("terms", "width", "memory", "fits"),
+    [
+        ("keys", 129, 99, True), ("keys values", 128, 99, True), ("keys values", 129, 99, False),
+        ("keys values", 129, 163, True),
+    ],
+)  # fmt: skip
+def test_wide_float32_needs_room(terms: str, width: int, memory: int, fits: bool, monkeypatch):
+    from relpos.ops.triton import entry
+
+    monkeypatch.setattr(entry, "_INTERPRETED", False)
+    monkeypatch.setattr(entry, "program_memory", lambda _: memory << 10)
+    case = Case(batch=1, terms=terms, width=width, rel_width=16)
+    (inputs,) = test_parts.calls(case, case.inputs(dtype=FLOAT), [0], 0.0)
+    assert (entry._too_wide(inputs) is None) == fits
+
+
 @pytest.mark.parametrize("compiler", [True, False])
 def test_without_a_compiler_it_is_unavailable_in_words(compiler: bool, monkeypatch):
     """Triton needs one once for a machine: where it has what it made, it runs all the same."""

@@ -30,8 +30,8 @@ CALLS = {
         "queries", "softcap", "dropout", "additive", "everything",
     ],
     ("sm_86", "least"): [
-        "shaw", "everything", "grid", "widest", "wide, in parts", "float32", "local",
-        "local, everything", "local grid", "neighborhoods",
+        "shaw", "everything", "grid", "widest", "widest float32", "wide, in parts", "float32",
+        "local", "local, everything", "local grid", "neighborhoods",
     ],
 }  # fmt: skip
 CALLS_WITH_REGISTERS = [

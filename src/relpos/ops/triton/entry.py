@@ -28,7 +28,7 @@ from ..transforms import unsupported_transforms
 from .axis_op import axis_logits_of
 from .dense_bias import with_dense_bias
 from .ops import TRITON, logits_of_row_max
-from .tuning import multiplies_by_warp_group, widest_of_three_products
+from .tuning import multiplies_by_warp_group, program_memory, widest_of_three_products
 
 __all__ = [
     "attention",
@@ -45,6 +45,7 @@ _INSTALLED = find_spec("triton") is not None
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _MAX_WIDTH = 256
 _MAX_COORDINATES = 512
+_ROOM_OF_WIDE_FLOAT32 = 160 << 10  # bytes; cards for games have 99 KiB
 
 
 def unavailable() -> str | None:
@@ -106,9 +107,18 @@ def _too_wide(inputs: Inputs) -> str | None:
         tables = terms.tensors
     elif max(sum(terms.shape), sum(terms.query_grid)) > _MAX_COORDINATES:
         return f"its grids have at most {_MAX_COORDINATES} coordinates on all axes together"
-    widths = [x.shape[3] for x in (inputs.q, inputs.v)]
-    if max(widths + [x.shape[-1] for x in tables if x.ndim > 2]) > _MAX_WIDTH:
+    of_vectors = [x for x in tables if x.ndim > 2]
+    width = max(x.shape[-1] for x in (inputs.q, inputs.v, *of_vectors))
+    if width > _MAX_WIDTH:
         return f"its heads are at most {_MAX_WIDTH} wide"
+    if _INTERPRETED or inputs.q.dtype != torch.float32 or width <= _MAX_WIDTH // 2:
+        return None
+    needs_room = isinstance(terms, GridTerms) or sum(x.ndim == 3 for x in of_vectors) > 1
+    if needs_room and program_memory(inputs.q.device) < _ROOM_OF_WIDE_FLOAT32:
+        return (
+            f"in float32 its heads are at most {_MAX_WIDTH // 2} wide with a grid or two tables of "
+            "vectors, on a GPU whose programs have so little memory"
+        )
     return None
 
 

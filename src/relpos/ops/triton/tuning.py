@@ -27,6 +27,7 @@ __all__ = [
     "multiplies_by_warp_group",
     "next_power_of_two",
     "processors",
+    "program_memory",
     "split_count",
     "tile_shapes",
     "tile_shapes_on_cuda",
@@ -246,6 +247,12 @@ def next_power_of_two(n: int) -> int:
 @lru_cache
 def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
+
+
+@lru_cache
+def program_memory(device: torch.device) -> int:
+    """The bytes that a program may have beside its registers (shared memory), of a GPU."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 @lru_cache
