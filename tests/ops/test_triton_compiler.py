@@ -82,7 +82,9 @@ def test_the_compiler_takes_every_kernel(gpu: str, tiles: str, call: str):
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[gpu, tiles], kernel
         assert not kernel["overwritten"], kernel
-        assert kernel["tensor cores"] == (kernel["kernel"] not in WITHOUT_PRODUCTS), kernel
+        # Float32 products of heads so wide are made one by one (`widest_of_three_products`).
+        one_by_one = call == "widest float32" or kernel["kernel"] in WITHOUT_PRODUCTS
+        assert kernel["tensor cores"] == (not one_by_one), kernel
 
 
 @pytest.mark.slow
