@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import relpos
+from relpos import positions
 from relpos.positions import Shaw
 
 ROOT = Path(__file__).parent.parent
@@ -68,6 +69,22 @@ def test_every_paper_that_is_cited_is_in_the_references():
         texts += text.replace("(", "").replace(",", "")
     assert found <= listed, sorted(found - listed)
     assert not (never := [each for each in sorted(listed) if each not in texts]), never
+
+
+def test_schemes_learn_as_many_numbers_as_their_page_says():
+    """And every scheme is there."""
+    text = (ROOT / "docs" / "schemes.md").read_text()
+    rows = re.findall(r"^\| `([A-Z][^`]+)` \|.*?\| `([^`|]+)` \|[^|]*\|[^|]*\|$", text, flags=re.M)
+    letters = {"h": 4, "d": 8, "e": 32, "k": 5, "L": 20, "n": 6}
+    names = {name: getattr(positions, name) for name in positions.__all__}
+    for scheme, count in rows:
+        parameters = eval(scheme, names | letters).parameters()
+        assert sum(x.numel() for x in parameters) == eval(count, dict(letters)), scheme
+    modules = {
+        name for name, x in names.items() if isinstance(x, type) and issubclass(x, torch.nn.Module)
+    }
+    parts = {"BiasPosition", "Compose", "DebertaEmbedding", "Position"}
+    assert modules - parts == {scheme.split("(")[0] for scheme, _ in rows}
 
 
 def test_dilated_windows_are_the_masks_of_their_pairs():
