@@ -75,6 +75,7 @@ def test_schemes_learn_as_many_numbers_as_their_page_says():
     """And every scheme is there."""
     text = (ROOT / "docs" / "schemes.md").read_text()
     rows = re.findall(r"^\| `([A-Z][^`]+)` \|.*?\| `([^`|]+)` \|[^|]*\|[^|]*\|$", text, flags=re.M)
+    assert len(rows) == len(re.findall(r"^\| `[A-Z]\w+\(", text, flags=re.M))
     letters = {"h": 4, "d": 8, "e": 32, "k": 5, "L": 20, "n": 6}
     names = {name: getattr(positions, name) for name in positions.__all__}
     for scheme, count in rows:

@@ -44,7 +44,7 @@ def picked_rows(
     """`rows[index]`: `(*at, *width)`, in the dtype of the rows.
 
     Args:
-        rows: with one more axis at least.
+        rows: floating point, with one more axis at least.
         index: numbers of rows; each may come several times.
 
     >>> rows = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from relpos.adapters import adapt
-from relpos.adapters.adaptations.buckets import NEVER_END
+from relpos.adapters.adaptations.buckets import NEVER_END, rows_of_buckets
 
 from .models import wavlm
 from .models.t5 import SIZES
@@ -95,3 +95,22 @@ def test_the_least_distance_beyond_single_ones_is_adapted_and_right(name):
 def test_a_largest_distance_among_single_ones_is_left(name):
     report = adapt(made(name, MODELS[name][1] - 2))
     assert {why for _, why in report.left} == {NEVER_END}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_what_flows_to_a_bucket_is_summed_before_it_is_rounded(dtype: torch.dtype):
+    """Most offsets select the last one; torch's embedding would stop at 256 in bfloat16."""
+    embedding = torch.nn.Embedding(4, 2, dtype=dtype)
+    buckets = torch.arange(5001).clamp(max=3)
+    rows = rows_of_buckets(embedding, buckets)
+    assert torch.equal(rows, embedding(buckets).mT)
+    rows.sum().backward()
+    assert embedding.weight.grad is not None
+    assert embedding.weight.grad[:, 0].tolist() == [1, 1, 1, torch.tensor(4998.0, dtype=dtype)]
+
+
+def test_an_embedding_that_is_more_than_torchs_is_called():
+    embedding, called = torch.nn.Embedding(4, 2), []
+    embedding.register_forward_hook(lambda *_: called.append(1))
+    rows_of_buckets(embedding, torch.arange(4))
+    assert called

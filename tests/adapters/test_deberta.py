@@ -121,3 +121,23 @@ def test_buckets_that_never_end_are_left():
     why = "position_buckets is odd, so that the buckets never end"
     report = adapt(third_version(position_buckets=7))
     assert [reason for _, reason in report.left] == [why] * 2
+
+
+@pytest.mark.filterwarnings(
+    "ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
+@pytest.mark.parametrize("model", [first_version, third_version])
+def test_a_trace_serves_its_length(model: Any):
+    class Called(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = model()
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.encoder(input_ids=ids).last_hidden_state
+
+    called, ids = Called(), torch.arange(18).view(2, 9)
+    adapt(called)
+    with torch.no_grad():
+        traced = torch.jit.trace(called, ids, check_trace=False)
+        torch.testing.assert_close(traced(ids.flip(1)), called(ids.flip(1)))

@@ -237,8 +237,7 @@ def test_weights_are_dropped_where_their_dropout_alone_is_training(name: str):
         assert not torch.equal(one, other)
 
 
-# XLNet's adapted layers number the segments that they find.
-@cases([case for case in CASES if case.name != "xlnet"])
+@cases(CASES)
 @pytest.mark.costly(8)
 def test_tensors_without_numbers_have_the_originals_shape(case: Case):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])

@@ -130,7 +130,7 @@ WITH_A_MEAN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_A_MEAN)
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_a_mean_of_the_values_costs_gradients_no_digits(name: str, monkeypatch):
     """Kernels read what rounding took off the output, and so do parts of a row's keys.
 
@@ -481,7 +481,7 @@ def test_without_a_compiler_it_is_unavailable_in_words(compiler: bool, monkeypat
         def utils(self) -> None:
             raise RuntimeError("Failed to find C compiler.\nPlease specify")
 
-    entry._without_a_compiler.cache_clear()
+    entry._try_its_launcher.cache_clear()
     monkeypatch.setattr(entry, "_INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "hip", None)
@@ -489,13 +489,25 @@ def test_without_a_compiler_it_is_unavailable_in_words(compiler: bool, monkeypat
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(driver, "_active", Driver())
     reason = backends()["triton"]
-    entry._without_a_compiler.cache_clear()
+    entry._try_its_launcher.cache_clear()
     assert reason == (
         None
         if compiler
         else "Triton has nothing to compile its launcher with, a C compiler and Python's headers: "
         "Failed to find C compiler."
     )
+
+
+@pytest.mark.slow
+@pytest.mark.no_typecheck
+def test_whether_there_is_a_compiler_is_no_part_of_a_graph():
+    from relpos.ops.triton import entry
+
+    def compiled(x: Tensor) -> Tensor:
+        return x + (1 if entry._without_a_compiler() is None else 2)
+
+    x = torch.zeros(2)
+    assert torch.equal(torch.compile(compiled, fullgraph=True, backend="eager")(x), compiled(x))
 
 
 @pytest.mark.slow

@@ -46,7 +46,10 @@ def call(b=1, h=2, g=2, i=70, j=70, d=16, by=0, width=None, seen_by=1, **setting
     terms = Terms(keys=keys, bias=table(h, 5, 5, None))
     if width is not None:
         terms = Terms(keys=keys, q_rel=random(b, h, i, width))
-    out = attention(q, k, v, terms, backend="triton", **settings)
+    with torch.set_grad_enabled(settings.pop("learns", True)):
+        out = attention(q, k, v, terms, backend="triton", **settings)
+    if not out.requires_grad:
+        return
     flow = torch.ones_like(out)
     if seen_by == 0:
         flow = torch.ones(()).to(out.dtype).expand(out.shape)
@@ -114,6 +117,7 @@ several = [
     lambda: heads_of_tables("bias", "keys"),
     lambda: heads_of_tables("keys"),
     *(lambda options=options: call(**options) for options in CALLS_ALIKE),
+    *(lambda options=options: call(learns=False, **options) for options in CALLS_ALIKE[:12]),
     *(lambda n=n: sequence(16, n, terms=wide) for n in (513, 528, 700)),
     *(CALLS[name] for name in ("grid", "local grid", "decoding", "wide, in parts")),
     lambda: sequence(16, terms=shaw, dtype=torch.float16),
@@ -368,6 +372,31 @@ def test_of_several_kernels_none_runs_in_vain_twice(monkeypatch: pytest.MonkeyPa
     for known in (1, 1, 2, 1, 2):
         launch.run_largest_that_fits("dq, in two", call, run, known=known)
     assert ran == [128, 64, 32, 32, 128, 64, 32, 32, 32]
+
+
+def test_other_calls_leave_the_tiles_of_a_call_as_they_are(monkeypatch: pytest.MonkeyPatch):
+    from triton import OutOfResources
+
+    from relpos.ops.layouts import Kept
+    from relpos.ops.triton import launch
+    from relpos.ops.triton.tuning import TileShape
+
+    plain, capped, ran = prepared(), prepared(softcap=2.0), []
+    monkeypatch.setattr(
+        launch, "tile_shapes", lambda *_: [TileShape(m, 16, 4, 1) for m in (128, 64)]
+    )
+    monkeypatch.setattr(launch, "_fitting", Kept())
+
+    def run(shape: TileShape, call: object) -> None:
+        ran.append(shape.m)
+        if call is capped and shape.m > 64:
+            raise OutOfResources(shape.m, 64, "shared memory")
+
+    for call in (plain, capped, plain, capped):
+        launch.run_largest_that_fits(
+            "dq, in two", call, lambda shape, call=call: run(shape, call), known=1
+        )
+    assert ran == [128, 128, 64, 128, 64]
 
 
 def test_tiles_end_with_the_least_that_products_take():

@@ -30,7 +30,7 @@ __all__ = ["Alibi"]
 
 
 class Alibi(DistanceBias):
-    """`-m_h |j - i|`, with the slopes `m` of the paper.
+    """`-m_n |j - i|` of head `n`, with the slopes `m` of the paper.
 
     Args:
         heads: query heads.

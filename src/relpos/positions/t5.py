@@ -87,7 +87,7 @@ class T5Bias(BiasPosition):
             j: number of keys.
         """
         buckets = derived(self, "_buckets_at", self._buckets_at_offsets, self.bias.device)
-        return OffsetTable(picked_rows(self.bias.mT, buckets).mT, self.first)
+        return OffsetTable(picked_rows(self.bias.mT, buckets).mT.contiguous(), self.first)
 
     def head_axes(self) -> dict[str, int]:
         """The table of each head."""

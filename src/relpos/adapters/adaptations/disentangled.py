@@ -19,6 +19,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 
 from ...summed_rows import picked_rows
 from ...terms import OffsetTable, Terms
+from ...traced_sizes import is_jit_tracing
 from ..adapted import Adapted
 from ..heads import split_heads
 from ..masks import key_padding
@@ -52,7 +53,9 @@ def disentangled_terms(
         furthest: the largest distance that has an index of its own, in tokens.
         buckets: on one side; not above 0: each distance has its own index.
     """
-    reach = cast(int, torch.sym_min(furthest, length))
+    # `sym_min` makes no condition of a symbol, but takes no tensor, as a length is in a trace.
+    least = min if is_jit_tracing() else torch.sym_min
+    reach = cast(int, least(furthest, length))
     distances = -torch.arange(1 - reach, reach + 1, device=positions.device)
     span = furthest
     if buckets > 0:

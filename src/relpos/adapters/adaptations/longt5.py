@@ -15,6 +15,7 @@ from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads
+from .buckets import rows_of_buckets
 
 __all__ = ["LocalAttention"]
 
@@ -96,7 +97,7 @@ class LocalAttention(Adapted):
             num_buckets=self.relative_attention_num_buckets,
             max_distance=self.relative_attention_max_distance,
         )
-        return bias(buckets).T
+        return rows_of_buckets(bias, buckets)
 
     def _tokens(self, mask: Tensor, length: int) -> Tensor:
         """`(b, 1, 1, j)` of the mask of blocks, `(b, 1, n, i, 3i)`, where a token sees itself."""

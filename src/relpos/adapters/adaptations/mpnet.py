@@ -17,6 +17,7 @@ from ..attend import attend
 from ..drop_probability import drop_probability
 from ..heads import project_heads
 from ..masks import additive_mask, encoder_mask
+from .buckets import rows_of_buckets
 
 __all__ = ["Encoder", "Model", "SelfAttention"]
 
@@ -115,7 +116,7 @@ class Encoder(Adapted):
             return original.compute_position_bias(x, position_ids, num_buckets)
         offsets = torch.arange(-_FURTHEST, _FURTHEST + 1, device=x.device)
         buckets = self.relative_position_bucket(offsets, num_buckets, _FURTHEST)
-        return self.relative_attention_bias(buckets).T
+        return rows_of_buckets(self.relative_attention_bias, buckets)
 
     def _all_take_tables(self) -> bool:
         """Whether every layer takes a bias by offset."""

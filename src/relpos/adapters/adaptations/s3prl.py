@@ -16,6 +16,7 @@ from ..attend import attend
 from ..drop_probability import drop_probability
 from ..heads import project_heads
 from . import wavlm
+from .buckets import rows_of_buckets
 
 __all__ = ["MultiheadAttention"]
 
@@ -119,7 +120,8 @@ class MultiheadAttention(wavlm.Attention):
     def _table(self, hidden_states: Float[Tensor, "i b e"]) -> Tensor:
         reach = min(self.max_distance, hidden_states.shape[0])
         offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
-        return self.relative_attention_bias(self._relative_positions_bucket(offsets)).T
+        buckets = self._relative_positions_bucket(offsets)
+        return rows_of_buckets(self.relative_attention_bias, buckets)
 
 
 def _of_all_pairs(

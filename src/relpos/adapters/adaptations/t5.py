@@ -16,7 +16,7 @@ from torch import Tensor
 from ..adapted import Adapted
 from ..cache_argument import takes_cache
 from ..implementation import is_adapted_name
-from .buckets import NEVER_END, t5_buckets_end
+from .buckets import NEVER_END, rows_of_buckets, t5_buckets_end
 
 __all__ = ["Attention", "TextAttention"]
 
@@ -125,7 +125,7 @@ class Attention(Adapted):
             -reach, 1 if self.is_causal else reach + 1,
             device=self.relative_attention_bias.weight.device if device is None else device,
         )  # fmt: skip
-        return self.relative_attention_bias(self._buckets(offsets)).T
+        return rows_of_buckets(self.relative_attention_bias, self._buckets(offsets))
 
     def _buckets(self, offsets: Tensor) -> Tensor:
         """The row of the embedding that each offset selects."""

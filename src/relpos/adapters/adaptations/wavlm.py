@@ -21,7 +21,7 @@ from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
-from .buckets import NEVER_END, t5_buckets_end
+from .buckets import NEVER_END, rows_of_buckets, t5_buckets_end
 
 __all__ = ["Attention", "gated_terms", "gates"]
 
@@ -96,7 +96,7 @@ class Attention(Adapted):
         """The bias of the offsets `-reach..reach`, `(h, r)`: all that these tokens have."""
         reach = min(self.max_distance, hidden_states.shape[1])
         offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
-        return self.rel_attn_embed(self._relative_positions_bucket(offsets)).T
+        return rows_of_buckets(self.rel_attn_embed, self._relative_positions_bucket(offsets))
 
 
 def gated_terms(

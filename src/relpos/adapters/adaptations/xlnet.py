@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from torch.nn.functional import one_hot
 from transformers.models.xlnet.modeling_xlnet import XLNetModelOutput
 
@@ -232,8 +233,10 @@ def _chosen(argument: bool | None, otherwise: bool) -> bool:
 def _segments(ids: Tensor, past: int) -> Tensor:
     """`(b, 1, j, s)`, a one for the segment of each key; the past is of segment 0."""
     ids = torch.cat([ids.new_zeros(ids.shape[0], past), ids], 1)
-    if ids.is_meta:  # as many segments as there may be: nobody knows
+    try:
+        found, index = ids.unique(return_inverse=True)
+    except (NotImplementedError, DynamicOutputShapeException):
+        # On `meta`, or under `FakeTensorMode`: without numbers, one segment gives all shapes.
         return torch.zeros_like(ids)[:, None, :, None]
-    found, index = ids.unique(return_inverse=True)
     # Of an empty batch, which has no segment, one is as good as none.
     return one_hot(index, max(len(found), 1))[:, None]

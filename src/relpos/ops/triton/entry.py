@@ -59,15 +59,27 @@ def unavailable() -> str | None:
     return None if _INTERPRETED else _without_a_compiler()
 
 
-@cache
 def _without_a_compiler() -> str | None:
-    """Why Triton cannot build what it launches kernels with, or None.
+    """Why Triton cannot build what it launches kernels with, or None."""
+    return _try_its_launcher()
 
-    It compiles that once for a machine, in C. Where there is nothing to compile with, as in images
-    that are made small, only its cache may have it.
+
+# As `torch.compiler.assume_constant_result` does, which would import all of torch's compiler. The
+# cache is behind it: the compiler would look through one, and warn.
+_without_a_compiler._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _try_its_launcher() -> str | None:
+    """The same, found out once.
+
+    Triton compiles its launcher once for a machine, in C. Where there is nothing to compile with,
+    as in images that are made small, only its cache may have it.
     """
     has_compiler = "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
-    if has_compiler and Path(sysconfig.get_paths()["include"], "Python.h").exists():
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")  # as Triton
+    headers = sysconfig.get_paths(scheme)["include"]
+    if has_compiler and Path(headers, "Python.h").exists():
         return None
     try:
         from triton.runtime import driver  # noqa: PLC0415
@@ -79,10 +91,6 @@ def _without_a_compiler() -> str | None:
             f"{next(iter(str(error).splitlines()), type(error).__name__)}"
         )
     return None
-
-
-# As `torch.compiler.assume_constant_result` does, which would import all of torch's compiler.
-_without_a_compiler._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def unsupported(inputs: Inputs) -> str | None:

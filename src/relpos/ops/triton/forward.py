@@ -55,6 +55,7 @@ def forward(call: PreparedCall, *, keep_rounded_off: bool = True) -> ForwardResu
     rounded_off = None
     if keep_rounded_off and out_dtype != float32:
         rounded_off = empty_as(q, out.shape)
+    keeps = rounded_off is not None
     lost = q.new_empty(0) if rounded_off is None else rounded_off
     if call.is_empty:
         lse.fill_(-torch.inf)
@@ -74,7 +75,7 @@ def forward(call: PreparedCall, *, keep_rounded_off: bool = True) -> ForwardResu
             forward_kernel, call, num_tiles, token_tensor(out), lse, softmax,
             token_tensor(axis_weights) if need_axis_weights else None,
             maybe_token_tensor(rounded_off), maybe_token_tensor(parts), part_sums, splits,
-            shape=shape, spec=spec, splits=splits, SPLIT=splits > 1,
+            shape=shape, spec=spec, splits=splits, known=keeps, SPLIT=splits > 1,
         )  # fmt: skip
         if parts is not None:
             merged = TileShape(_MERGED_ROWS, 1, 4, 1)
@@ -82,7 +83,7 @@ def forward(call: PreparedCall, *, keep_rounded_off: bool = True) -> ForwardResu
                 merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums,
                 token_tensor(out), rounded_off, lse, softmax, lse.numel(),
                 *rows[1:], splits, call.plan.keep_scale, shape=merged, M=merged.m, SPEC=spec,
-                known=call.plan.known,
+                known=(call.plan.known, keeps),
             )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)

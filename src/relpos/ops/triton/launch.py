@@ -155,7 +155,9 @@ def run_largest_that_fits(
         BackendError: if the device has not memory enough for the smallest ones.
     """
     shapes = tile_shapes(kernel, call)
-    key = None if known is None else (kernel, call.plan.known, known)
+    key = None
+    if known is not None:
+        key = kernel, *shapes, call.plan.known, call.traits, call.precision, known
     before = None if key is None else _fitting.get(key)
     first = shapes.index(before) if before in shapes else 0
     with torch.cuda.device_of(call.q):

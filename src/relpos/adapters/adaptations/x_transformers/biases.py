@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ...adapted import Adapted
+from ..buckets import rows_of_buckets
 from .originals import LIBRARY
 
 __all__ = ["BIASES", "Alibi", "DynamicBias", "OffsetBias", "T5Bias", "bias_of_pairs"]
@@ -64,7 +65,7 @@ class T5Bias(OffsetBias):
             offsets, causal=self.causal, num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )  # fmt: skip
-        return self.relative_attention_bias(buckets).mT * self.scale
+        return rows_of_buckets(self.relative_attention_bias, buckets) * self.scale
 
 
 class DynamicBias(OffsetBias):
