@@ -68,6 +68,8 @@ def main() -> None:
     for part in options.parts or PARTS:
         result[part] = PARTS[part](options)
         result["commits"][part] = machine()["commit"]
+        # Of parts that were measured anew it may be another than that of the others.
+        result.setdefault("machines", {})[part] = machine()
         save(out, result)
     print(f"wrote {out}")
     print(local_verdict(result))

@@ -54,6 +54,7 @@ ROLLING = """\
 `MultiheadAttention({width}, {heads})` with Shaw's keys and values and `window=({window}, 0)`
 decodes {tokens} tokens one by one with a rolling cache; beside it stand the last tokens of each
 part in a layer without a window. Microseconds a token (medians), and the most that the cache holds.
+Measured on {machine}.
 """
 
 _PLAIN, _SHAW = 1.35, 1.45
@@ -112,7 +113,13 @@ def maps_table(result: dict) -> str:
 
 def maps_note(result: dict) -> str:
     """The machine that measured these, and the commit."""
-    return machine_note(result["machine"] | {"commit": result["commits"]["maps"]})
+    return _note_of(result, "maps")
+
+
+def _note_of(result: dict, part: str) -> str:
+    """The machine that measured a part, and the commit."""
+    own = result.get("machines", {}).get(part, result["machine"])
+    return machine_note(own | {"commit": result["commits"][part]})
 
 
 def _sizes_of_maps(result: dict) -> str:
@@ -173,7 +180,7 @@ def local_section(result: dict) -> str:
             [[row["pattern"], row["terms"], f"{row['peak_mib']:.0f}", f"{row['tensors_mib']:.0f}",
               format_ratio(row["ratio"])] for row in result["memory"]], 2,
         ),
-        ROLLING.format(tokens=result["cached"], **rolling),
+        ROLLING.format(tokens=result["cached"], machine=_note_of(result, "rolling"), **rolling),
         _rolling_table(rolling),
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts)
