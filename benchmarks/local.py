@@ -60,7 +60,7 @@ def main() -> None:
         parser.error("--out: must be given with --length or --cached, whose result is another")
     out = options.out or RESULTS / "local.json"
     sizes = {"length": options.length, "cached": options.cached}
-    result = {"machine": machine()} | sizes | {"commits": {}}
+    result: dict[str, Any] = {"machine": machine()} | sizes | {"commits": {}}
     if options.parts and out.exists():
         result = json.loads(out.read_text())
         if {name: result.get(name) for name in sizes} != sizes:
