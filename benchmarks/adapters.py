@@ -24,8 +24,8 @@ from .measure.adapted import measure_time
 from .measure.adapted_equality import measure_equality
 from .measure.gpu import describe, event_clock
 from .measure.long_inputs import measure_long
-from .measure.machine import gpu, machine
-from .measure.model_parts import PARTS, measure_parts, note_machine
+from .measure.machine import gpu, machine, note_machine
+from .measure.model_parts import PARTS, measure_parts
 from .report.adapters_page import adapters_verdict
 from .workloads.adapted import LONG_INPUTS, MODELS
 

@@ -21,7 +21,7 @@ from typing import Any
 from .files import RESULTS, save
 from .measure.local import measure_floors, measure_growth, measure_maps, measure_short
 from .measure.local_memory import measure_memory
-from .measure.machine import machine
+from .measure.machine import machine, note_machine
 from .measure.rolling import LEAST_TOKENS, measure_rolling
 from .report.local_section import local_verdict
 
@@ -60,16 +60,14 @@ def main() -> None:
         parser.error("--out: must be given with --length or --cached, whose result is another")
     out = options.out or RESULTS / "local.json"
     sizes = {"length": options.length, "cached": options.cached}
-    result: dict[str, Any] = {"machine": machine()} | sizes | {"commits": {}}
+    result: dict[str, Any] = {"machine": machine()} | sizes
     if options.parts and out.exists():
         result = json.loads(out.read_text())
         if {name: result.get(name) for name in sizes} != sizes:
             parser.error(f"--parts: {out} must have been measured at {sizes}")
     for part in options.parts or PARTS:
         result[part] = PARTS[part](options)
-        result["commits"][part] = machine()["commit"]
-        # Of parts that were measured anew it may be another than that of the others.
-        result.setdefault("machines", {})[part] = machine()
+        note_machine(result, part)
         save(out, result)
     print(f"wrote {out}")
     print(local_verdict(result))

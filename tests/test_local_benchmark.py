@@ -104,15 +104,7 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
         "length": 512,
         "cached": rolling.LEAST_TOKENS,
         "commits": {"maps": "y", "rolling": "z"},
-        "machines": {
-            "rolling": {
-                "threads": 1,
-                "processor": "o",
-                "capability": "d",
-                "torch": "t",
-                "commit": "w",
-            },
-        },
+        "processors": {"rolling": {"processor": "o", "capability": "d"}},
         "time": local.measure_floors(512, seconds=0),
         "maps": local.measure_maps(seconds=0),
         "growth": local.measure_growth(64, 128, seconds=0),
@@ -123,7 +115,7 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
     page = local_section(result)
     assert page.count(f"| {NATIVE} |") == len(PATTERNS) * len(LOCAL_TERMS) + 1
     assert "floor: 3 x 3 of 6 x 7: B=2, H=3, d=8." in page
-    assert "Measured on 1 thread of an o (d), torch t, relpos z." in page
+    assert "Measured on 2 threads of an o (d), torch t, relpos z." in page
     assert len(local_targets(result)) == 12 + 12 + 4 + 1
     held: dict[str, list[int]] = {}
     for row in result["rolling"]["rows"]:

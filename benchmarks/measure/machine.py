@@ -16,7 +16,7 @@ import torch
 
 from relpos_tasks.machine import processor
 
-__all__ = ["commit", "gpu", "machine"]
+__all__ = ["commit", "gpu", "machine", "note_machine"]
 
 
 def machine() -> dict[str, str | int]:
@@ -71,6 +71,14 @@ def _first_line(*command: str) -> str:
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )
     return ran.stdout.partition("\n")[0].strip()
+
+
+def note_machine(result: dict, name: str) -> None:
+    """Write down of which commit, and on which processor, what has this name was measured."""
+    here = machine()
+    result.setdefault("commits", {})[name] = here["commit"]
+    processors = result.setdefault("processors", {})
+    processors[name] = {key: here[key] for key in ("processor", "capability")}
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from ..files import save
 from ..workloads.adapted import AdaptedModel
 from .adapted import measure_time
 from .adapted_memory import measure_memory
-from .machine import machine
+from .machine import note_machine
 
-__all__ = ["PARTS", "measure_parts", "note_machine"]
+__all__ = ["PARTS", "measure_parts"]
 
 PARTS = {"time": measure_time, "memory": measure_memory}
 
@@ -33,11 +33,3 @@ def measure_parts(
             result[part] = others + PARTS[part](model)
             note_machine(result, f"{model.name}: {part}")
             save(out, result)
-
-
-def note_machine(result: dict, name: str) -> None:
-    """Write down of which commit, and on which processor, what has this name was measured."""
-    here = machine()
-    result.setdefault("commits", {})[name] = here["commit"]
-    processors = result.setdefault("processors", {})
-    processors[name] = {key: here[key] for key in ("processor", "capability")}

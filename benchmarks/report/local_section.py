@@ -118,7 +118,8 @@ def maps_note(result: dict) -> str:
 
 def _note_of(result: dict, part: str) -> str:
     """The machine that measured a part, and the commit."""
-    own = result.get("machines", {}).get(part, result["machine"])
+    # Older parts have none of their own, and are of the whole result's.
+    own = result["machine"] | result.get("processors", {}).get(part, {})
     return machine_note(own | {"commit": result["commits"][part]})
 
 

@@ -84,7 +84,7 @@ def axis_offsets(
 
     Coordinates on the coarser side are `finer / coarser` steps apart, as in the code of MViTv2 (Li
     et al. 2022, section 4.1), whose queries and keys are pooled as in MViT (Fan et al. 2021); where
-    that is no integer, offsets are none either, and in float64.
+    that is no integer, nor are the offsets, which are float64 then.
 
     Args:
         queries: size of the queries' grid along the axis.

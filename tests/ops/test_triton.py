@@ -486,6 +486,7 @@ def test_without_a_compiler_it_is_unavailable_in_words(compiler: bool, monkeypat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(entry.shutil, "which", lambda name: name if compiler else None)
+    monkeypatch.setattr(entry.Path, "exists", lambda _: True)  # Python's headers
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(driver, "_active", Driver())
     reason = backends()["triton"]

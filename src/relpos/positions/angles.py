@@ -2,7 +2,7 @@
 
 They are made in float64: in float32 those of position 100000 would be off by 0.004. Whole turns are
 then taken away, so that what is left loses nothing in float32. Positions are exact up to 2^53; the
-angle of position `p` is off by `p 2^-52` at most (of the frequency, of its product with `p`, and of
+angle of position `p` is off by about `p 2^-52` (of the frequency, of its product with `p`, and of
 2 pi a rounding each), which is float32's own rounding at 250 million.
 """
 

@@ -5,8 +5,9 @@
 - `R_p` turns pair `c` of the first `rotary_dim` numbers by `p theta^(-2c/rotary_dim)`; the others
   stay. Both sides are turned by their own positions, and the score depends on the offset alone.
 - Positions: keys are `0..j-1`, queries the last `i` of them unless `query_start` says otherwise.
-  Angles are exact to float32 up to position 250 million (`angles.py`). A cache holds keys that are
-  not yet turned, so that a step of decoding turns all of them anew, and agrees with one pass.
+  Angles are exact to float32 up to about position 250 million (`angles.py`). A cache holds keys
+  that are not yet turned, so that a step of decoding turns all of them anew, and agrees with one
+  pass.
 - Pairs: `c` and `c + rotary_dim / 2` (GPT-NeoX, Llama, transformers), or `2 c` and `2 c + 1` with
   `interleaved=True` (the paper, RoFormer, GPT-J, Meta's own Llama). Weights are trained for one.
 - Scale: that of the attention. YaRN's attention factor is on both sides, so squared in the scores.
