@@ -4,7 +4,7 @@
 
     linear        f_c / s                                               Chen et al. 2023, "PI"
     dynamic       theta' = theta (s n / L - (s - 1))^(d / (d - 2)) for n > L tokens in the call
-                  (the "dynamic NTK" rule; Peng et al. 2024, appendix B)
+                  (the "dynamic NTK" rule, which Peng et al. 2024 describe)
     yarn          (1 - g_c) f_c / s + g_c f_c;  g_c = 1 - clamp((c - low) / (high - low), 0, 1)
                   and cosines and sines times 0.1 ln s + 1       Peng et al. 2024, eq. 17-22
     longrope      f_c / short_factor_c, and f_c / long_factor_c for more than L tokens in the call;
