@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relpos import backends
 
@@ -57,6 +58,26 @@ def test_nothing_is_kept_of_what_a_graph_captures(on_a_gpu, monkeypatch):
     make(cuda), make(cuda)
     assert made == ["cuda", "cuda"]
     assert on_a_gpu == []
+
+
+@pytest.mark.no_typecheck
+def test_a_graph_can_capture_the_dropout_of_a_part():
+    from relpos.ops.inputs import DropoutOrigin
+    from relpos.ops.triton.prepared_call import _origin_numbers
+
+    called = set()
+
+    class Called(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            called.add(function.overloadpacket)
+            return function(*args, **kwargs or {})
+
+    origin = DropoutOrigin(8, 4, 4096, 1024, 2048)
+    with Called():
+        numbers = _origin_numbers(origin, torch.device("cpu"))
+    assert numbers.tolist() == [*origin]
+    # Not lift_fresh: torch.tensor([...], device="cuda") copies from memory that no graph takes.
+    assert called == {torch.ops.aten.full, torch.ops.aten.cat}
 
 
 class Kernel:

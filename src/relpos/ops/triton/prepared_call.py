@@ -15,6 +15,7 @@ from .bias_rows import bias_rows
 from .call_plan import CallPlan, CallSettings
 from .grid_indices import grid_indices
 from .grid_marks import grid_marks
+from .kept import kept
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .tensor_args import (
@@ -72,9 +73,8 @@ class PreparedCall:
         self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
         self.scale, self.softcap = settings.scale, settings.softcap
         assert settings.is_part == (dropout_origin is not None)
-        # A tensor, since Triton compiles anew for numbers.
         self.dropout_origin = (
-            torch.tensor(dropout_origin, device=q.device) if settings.is_part else None
+            None if dropout_origin is None else _origin_numbers(dropout_origin, q.device)
         )
         as_taken = {
             "q": q, "k": k, "v": v, "q_rel": q_rel, "documents": self.documents,
@@ -243,6 +243,16 @@ class PreparedCall:
             x.expand(self.batch, -1, -1).contiguous() for x in reduce(intersect, found)
         )
         return of_queries, of_keys
+
+
+@kept
+def _origin_numbers(origin: DropoutOrigin, device: torch.device) -> Tensor:
+    """`(5,)`: a tensor, since Triton compiles anew for numbers.
+
+    Each is filled in on its device: a graph captures no copy from where the CPU may page.
+    """
+    numbers = [torch.full((1,), number, dtype=torch.int64, device=device) for number in origin]
+    return torch.cat(numbers)
 
 
 def _by_sequence(x: Tensor | None) -> TokenTensor | None:
