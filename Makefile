@@ -19,7 +19,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Of most packages few modules are ever imported, which compiles them: pip need not compile all.
+# Of most packages few modules are ever imported, which compiles them: pip need not compile all. Python must
+# keep what it compiled then, or each of the hundreds of processes of the tests does it again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 INSTALL := $(PIP) -c $(VENV)/constraints.txt
 

@@ -17,7 +17,9 @@ import site
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -62,7 +64,7 @@ class BuildKernel(build_ext):
 
 
 def compile_kernel(sources: list[str], kernel: Path) -> None:
-    """Compiles and links the sources in one call, with CXXFLAGS and LDFLAGS after our own flags.
+    """Compiles the sources side by side and links them; CXXFLAGS and LDFLAGS come after our flags.
 
     Raises:
         CompileError: with the reason in one line.
@@ -71,19 +73,53 @@ def compile_kernel(sources: list[str], kernel: Path) -> None:
         raise CompileError("relpos was built with RELPOS_BUILD_NATIVE=0, without its kernel")
     torch = find_torch()
     major, minor = OLDEST_TORCH
-    command = [
+    compiler = [
         *find_compiler(),
-        *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-shared"),
+        *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden"),
         f"-DTORCH_TARGET_VERSION=0x{major:02x}{minor:02x}000000000000",
         *("-isystem", str(torch / "include")),
         *deployment_target(),
         *shlex.split(os.environ.get("CXXFLAGS", "")),
-        *sources,
-        # Found by name when it is loaded: torch has been imported before.
-        *(f"-L{torch / 'lib'}", "-ltorch_cpu", "-Wl,-S"),
-        *shlex.split(os.environ.get("LDFLAGS", "")),
-        *("-o", str(kernel)),
     ]
+    with TemporaryDirectory() as folder:
+        objects = [str(Path(folder, f"{Path(source).stem}.o")) for source in sources]
+        with ThreadPoolExecutor(count_jobs()) as pool:
+            begun = [
+                pool.submit(run_compiler, [*compiler, "-c", source, "-o", compiled])
+                for source, compiled in zip(sources, objects, strict=True)
+            ]
+            try:
+                for one in begun:
+                    one.result()
+            except CompileError:
+                pool.shutdown(cancel_futures=True)
+                raise
+        # torch is found by name when the kernel is loaded: it has been imported before.
+        libraries = (f"-L{torch / 'lib'}", "-ltorch_cpu", "-Wl,-S")
+        last = shlex.split(os.environ.get("LDFLAGS", ""))
+        run_compiler([*compiler, "-shared", *objects, *libraries, *last, "-o", str(kernel)])
+
+
+def count_jobs() -> int:
+    """How many sources are compiled at a time: MAX_JOBS, as torch's builds have it, or a core each.
+
+    Raises:
+        CompileError: if MAX_JOBS is no such number.
+    """
+    given = os.environ.get("MAX_JOBS", "")
+    if not given:
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if not given.isdecimal() or not int(given):
+        raise CompileError(f"MAX_JOBS must be the number of compilers at a time, got {given!r}")
+    return int(given)
+
+
+def run_compiler(command: list[str]) -> None:
+    """Runs it, and shows the command and what it says.
+
+    Raises:
+        CompileError: with its last error.
+    """
     print(shlex.join(command), flush=True)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     print(done.stderr, file=sys.stderr, flush=True)

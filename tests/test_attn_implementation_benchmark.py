@@ -92,7 +92,7 @@ def test_wrong_options_are_refused(given, words, refusal):
     assert words in refusal(program, given)
 
 
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_the_sweep_finds_models_that_agree_and_says_of_others_why():
     outcomes = {
         name: measure_sweep(kind, [name])[0]

@@ -381,7 +381,7 @@ def test_waiting_threads_are_compared_with_the_first_alone_round_by_round(monkey
 
 @pytest.mark.slow
 @pytest.mark.no_typecheck
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_a_worker_takes_its_threads_from_its_own_environment(monkeypatch):
     monkeypatch.setattr(busy, "ENVIRONMENTS", {"one": {"OMP_NUM_THREADS": "1"}})
     monkeypatch.setattr(busy, "PRESETS", ("tiny",))

@@ -514,7 +514,7 @@ for name, architecture in (("queries", "sm_80"), ("queries", "sm_90"), ("grid, a
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_attention_and_its_gradients_near_float64(tmp_path: Path):
     found = [json.loads(line) for line in lines_of_script(ATTENTION, tmp_path)]
     assert all(x["ok"] for x in found), found

@@ -124,7 +124,7 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_the_checks_pass_on_a_backend_that_is_right(check):
     found = list(gpu_checks.findings(check, "tiled"))
     assert len(found) >= 10
@@ -132,7 +132,7 @@ def test_the_checks_pass_on_a_backend_that_is_right(check):
 
 
 @pytest.mark.parametrize("check", ["terms", "determinism", "capture"])
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_the_checks_fail_on_a_backend_that_is_not(monkeypatch, check):
     def noisy(q, k, v, terms, backend, **settings):
         output = attention(q, k, v, terms, backend=backend, **settings)
@@ -151,7 +151,7 @@ def test_a_backend_that_refuses_is_found_for_each_call():
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_the_check_of_several_devices_runs_on_two_processes():
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     command = (*torchrun, "-m", "scripts.gpu_ranks", "--device", "cpu", "--length", "130")

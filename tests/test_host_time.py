@@ -26,7 +26,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_every_call_is_timed(tmp_path: Path):
     done = run("--rounds", 1, "--out", tmp_path / "host.json")
     assert done.returncode == 0, done.stderr[-2000:]

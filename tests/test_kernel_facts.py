@@ -192,7 +192,7 @@ BUDGETS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PRODUCTS_OF_TURNS)
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_loops_compute_nothing_twice_and_hardly_spill(case: str, tmp_path: Path):
     products_of = PRODUCTS_OF_TURNS[case]
     budgets = {at: limit for at, limit in BUDGETS.items() if at[0] == case}
@@ -220,7 +220,7 @@ def test_every_case_has_its_products():
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_a_table_of_all_offsets_takes_thirteen_products(tmp_path: Path):
     """Forward and backward together, of which plain attention takes nine."""
     rows = facts(tmp_path / "facts.json", "--cases", "Huang, causal")
@@ -236,7 +236,7 @@ def test_a_table_of_all_offsets_takes_thirteen_products(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
     rows = facts(tmp_path / "facts.json", "--cases", "plain", "--tiles", "dkdv=64x64x8x2")
     (dkdv,) = (row for row in rows if row["kernel"] == "dkdv_kernel")

@@ -94,6 +94,7 @@ def _dense(allows):
 @pytest.mark.slow
 @pytest.mark.no_typecheck
 @needs_native
+@pytest.mark.costly(2, of="programs that measure")
 def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
     one = "window (512, 0)"  # in a fresh process, seconds each
     monkeypatch.setattr(local_memory, "PATTERNS", {one: PATTERNS[one]})

@@ -87,7 +87,7 @@ for again in (False, True):
 )
 
 
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_a_tile_that_is_wanted_twice_is_loaded_twice(tmp_path: Path):
     """As the kernels do (`kernels/tiles.py`); Triton may need it no more one day."""
     pytest.importorskip("triton")

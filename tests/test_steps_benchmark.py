@@ -48,7 +48,7 @@ def test_sentences_fill_batches_of_the_tokens_that_are_said():
 
 
 @pytest.mark.no_typecheck
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_the_program_writes_time_and_memory_of_each_scheme(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         steps, "growth_of_training", lambda task, preset, schemes: dict.fromkeys(schemes, 7.5)
@@ -85,7 +85,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
 @pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_memory_is_that_of_a_fresh_process_for_each_scheme():
     growth = training_memory.growth_of_training("music", "default", ["absolute", "huang"])
     # The activations of a step alone: 3 layers, each 8 x 256 tokens of 6 * 128 + 2 * 512 numbers.

@@ -80,7 +80,7 @@ def test_every_tile_has_its_turn():
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_a_sweep_goes_on_where_it_was_and_writes_the_table(monkeypatch, tmp_path: Path):
     out, table = tmp_path / "tiles.json", tmp_path / "table.py"
     command = [sys.executable, "-m", "scripts.sweep_tiles", "--dims", "64", "--out", str(out)]

@@ -26,7 +26,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.costly(3, of="programs that measure")
+@pytest.mark.costly(2, of="programs that measure")
 def test_facts_of_a_tile_take_the_place_of_those_before(tmp_path: Path):
     out = tmp_path / "facts.json"
     wanted = ("--architectures", "sm_80", "--kinds", "axes, 4 x 128", "--dims", "64", "--out", out)

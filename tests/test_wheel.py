@@ -138,11 +138,12 @@ def test_the_wheel_says_that_both_packages_are_typed_and_has_every_template(sour
         ({"CXX": "no-such-compiler"}, "no no-such-compiler was found"),
         ({"CXXFLAGS": "-include no-such-header.h"}, "did not compile: .* no-such-header.h"),
         ({"RELPOS_BUILD_NATIVE": "0"}, "RELPOS_BUILD_NATIVE=0"),
+        ({"MAX_JOBS": "all"}, "MAX_JOBS must be the number of compilers at a time, got 'all'"),
     ],
 )
 @pytest.mark.costly(1, of="wheels")
 def test_relpos_installs_without_its_kernel_and_says_why(sources, python, variables, reason):
-    if "CXXFLAGS" in variables and not COMPILER:
+    if {"CXXFLAGS", "MAX_JOBS"} & set(variables) and not COMPILER:
         pytest.skip("needs a C++ compiler")
     install(python, sources, **variables)
     code = f"""

@@ -92,7 +92,7 @@ def exported(case: Case, model: nn.Module) -> tuple[nn.Module, list[dict[str, An
 
 
 @cases(lambda name: name not in FIXED_SIZES)
-@pytest.mark.costly(4)
+@pytest.mark.costly(3)
 def test_a_program_serves_other_batches_and_lengths(case: Case):
     model = case.model()
     adapt(model)
@@ -130,7 +130,7 @@ def test_onnxruntime_computes_what_the_original_does(case: Case, tmp_path: Path)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("length", [15, 33])
 @pytest.mark.parametrize("name", ["deberta", "deberta_v3"])
-@pytest.mark.costly(3)
+@pytest.mark.costly(2)
 def test_a_program_serves_lengths_on_either_side_of_the_furthest_distance(
     name: str, length: int, strict: bool
 ):

@@ -153,7 +153,7 @@ def test_a_penalty_of_gradients_is_that_of_the_original(case: Case):
     case for case in USED
     if case.name not in ("seamless_m4t_v2", "espnet", "nemo", "fairseq2 shaw")
 ])  # fmt: skip
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()
     inputs = case.inputs(2, case.lengths[0], case.paddings[-1]) | case.traced

@@ -41,7 +41,7 @@ WIDE = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.costly(60)
+@pytest.mark.costly(45)
 def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
     two.run(check_case, CASES[name], method, layout)
 
@@ -71,7 +71,7 @@ def _check_triton(rank, size, case, method) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.costly(40)
+@pytest.mark.costly(30)
 def test_four_ranks_are_as_one_process(four, name: str, method: str, layout: str):
     four.run(check_case, WIDE[name], method, layout)
 

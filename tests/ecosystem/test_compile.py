@@ -43,7 +43,7 @@ def gradients(module: nn.Module, run: nn.Module, given: tuple[Tensor, ...]) -> l
     ("name", "dtype"),
     [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
-@pytest.mark.costly(4)
+@pytest.mark.costly(3)
 def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
     name: str, dtype: torch.dtype
 ):

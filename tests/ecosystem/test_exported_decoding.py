@@ -92,7 +92,7 @@ def assert_decodes(run, step: Step, held: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.costly(6)
+@pytest.mark.costly(4)
 def test_one_program_takes_a_prompt_chunks_and_single_tokens(name: str):
     step = step_of(name)
     assert_decodes(exported(step).module(), step)

@@ -341,7 +341,7 @@ GRID_CASES = {
         BASE, shape=(23, 17), axis_ranges="near", joint_bias=True, table_heads=2
     ),
     "rows, axis ranges, prefix": replace(
-        BASE, shape=(23, 17), prefix=2, axis_ranges="any", batch=2, groups=1
+        BASE, shape=(13, 17), prefix=2, axis_ranges="any", batch=2, groups=1
     ),
     "rows": replace(BASE, shape=(13, 17), prefix=1, joint_bias=True, table_heads=2),
     "rows, causal": replace(BASE, shape=(13, 17), prefix=1, causal=True, joint_bias=True),

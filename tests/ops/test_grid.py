@@ -39,7 +39,7 @@ def assert_has_the_slopes_of_the_reference(case: GridCase, backend: str, seed: i
 
 @pytest.mark.parametrize("name", GRID_CASES)
 @every_backend
-@pytest.mark.costly(60)
+@pytest.mark.costly(44)
 def test_every_backend_computes_the_definition(name: str, backend: str):
     assert_defined(GRID_CASES[name], backend)
 

@@ -83,7 +83,7 @@ WITH_A_MEAN = {
 @pytest.mark.parametrize("mean", [3.0, 1e-3])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", WITH_A_MEAN)
-@pytest.mark.costly(12)
+@pytest.mark.costly(7)
 @every_blockwise
 def test_a_mean_of_the_values_costs_gradients_no_digits(
     backend: str, name: str, dtype: torch.dtype, mean: float

@@ -62,15 +62,20 @@ def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str)
     return case.results(named, backend)
 
 
+def shortened(case: Case) -> Case:
+    """One sequence, of at most `LONGEST` queries and keys."""
+    share = max(1, case.queries / LONGEST, case.keys / LONGEST)
+    queries, keys = (max(1, int(x / share)) for x in (case.queries, case.keys))
+    return replace(case, batch=1, queries=queries, keys=keys)
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(CASES)],
 )
 @pytest.mark.costly(8)
 def test_output_and_gradients_equal_the_reference(name: str):
-    case = CASES[name]
-    share = max(1, case.queries / LONGEST, case.keys / LONGEST)
-    case = replace(case, batch=1, queries=int(case.queries / share), keys=int(case.keys / share))
+    case = shortened(CASES[name])
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
@@ -550,7 +555,8 @@ def poisoned(monkeypatch):
 )  # fmt: skip
 @pytest.mark.costly(2)
 def test_what_is_not_written_is_not_read(name: str):
-    case: Any = CASES[name] if name in CASES else GRID_CASES[name]
+    case: Case | GridCase
+    case = shortened(CASES[name]) if name in CASES else replace(GRID_CASES[name], batch=1)
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
@@ -569,10 +575,7 @@ def test_dq_in_two_launches_is_the_same(name: str, monkeypatch):
     """The ends of the tables first, then what lies between; sums of the first are NaN before."""
     from relpos.ops.triton import backward, launch
 
-    case = IN_TWO[name]
-    share = max(1, case.queries / LONGEST, case.keys / LONGEST)
-    queries, keys = (max(1, int(x / share)) for x in (case.queries, case.keys))
-    case = replace(case, batch=1, queries=queries, keys=keys)
+    case = shortened(IN_TWO[name])
     walked, run_programs = [], launch.run_programs
 
     def noted(kernel: Any, *arguments: Any, **options: Any) -> None:
