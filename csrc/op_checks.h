@@ -12,7 +12,7 @@
 
 namespace relpos {
 
-// relpos/ops/checks.py has looked at all that users give, and says it better. Here the op refuses
+// relpos/ops/argument_checks.py has looked at all that users give, and says it better. Here the op refuses
 // tensors whose sizes do not fit each other, as in a program that torch.jit.trace has written down
 // for another length: a kernel would read beyond their memory.
 inline void require(bool fits, const char* rule) {

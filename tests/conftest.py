@@ -130,7 +130,7 @@ def _own_known_calls() -> None:
     """What is known of calls is found anew: what a test replaces is not in their keys."""
     known_calls = sys.modules.get("relpos.ops.known_calls")
     if known_calls is not None:
-        known_calls.KNOWN.forget()
+        known_calls.KNOWN.clear()
 
 
 @pytest.fixture

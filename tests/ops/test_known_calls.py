@@ -20,8 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from relpos import GridTerms, OffsetTable, ShapeError, Terms, attention
 from relpos.ops import api
+from relpos.ops.bounded_cache import BoundedCache
 from relpos.ops.known_calls import KNOWN, find_call
-from relpos.ops.layouts import Kept
 from scripts.gpu_calls import calls, outcome
 from scripts.gpu_checks import same_bits
 from tests.ops.backends import every_backend
@@ -64,9 +64,9 @@ def test_a_known_call_has_the_same_bits(kind: str, backend: str, prepared: list[
     ]
     expected = []
     for each in alike:
-        KNOWN.forget()
+        KNOWN.clear()
         expected.append(each.both())
-    KNOWN.forget()
+    KNOWN.clear()
     prepared.clear()
 
     found = [each.both() for each in alike]
@@ -109,7 +109,7 @@ def test_masks_of_fewer_axes(
     found, expected = [masked(draw) for draw in range(4)], []
     assert len(prepared) == 1
     for draw in range(4):
-        KNOWN.forget()
+        KNOWN.clear()
         expected.append(masked(draw))
     assert same_bits(found, expected)
 
@@ -120,7 +120,7 @@ def test_the_log_sum_exp_too(backend: str, prepared: list[None]) -> None:
     found = [attention(*each, return_lse=True, backend=backend) for each in drawn]
     assert len(prepared) == 1
     for each, results in zip(drawn, found, strict=True):
-        KNOWN.forget()
+        KNOWN.clear()
         assert same_bits([*attention(*each, return_lse=True, backend=backend)], [*results])
 
 
@@ -130,7 +130,7 @@ def test_each_call_drops_other_weights(backend: str) -> None:
     torch.manual_seed(3)
     expected = []
     for _ in range(3):
-        KNOWN.forget()
+        KNOWN.clear()
         expected.append(attention(q, k, v, dropout=0.5, backend=backend))
     torch.manual_seed(3)
     found = [attention(q, k, v, dropout=0.5, backend=backend) for _ in range(3)]
@@ -359,34 +359,34 @@ def test_what_is_known_keeps_no_tensor(backend: str) -> None:
 
 
 def test_what_is_of_use_is_not_forgotten_among_calls_that_never_come_again() -> None:
-    kept: Kept[int] = Kept(8)
-    kept.keep("often", 1)
+    cache: BoundedCache[int] = BoundedCache(8)
+    cache.put("often", 1)
     for number in range(100):
-        kept.keep(number, number)
-        assert kept.get("often") == 1
-    assert kept.get(99) == 99
-    assert kept.get(0) is None
-    assert len(kept._found) + len(kept._before) <= 8
+        cache.put(number, number)
+        assert cache.get("often") == 1
+    assert cache.get(99) == 99
+    assert cache.get(0) is None
+    assert len(cache._found) + len(cache._before) <= 8
 
 
 def test_what_is_kept_may_go_while_it_is_asked_for() -> None:
     """As in another thread, between one step of `get` and the next."""
-    kept: Kept[int] = Kept(4)
+    cache: BoundedCache[int] = BoundedCache(4)
 
     class Before(dict[object, int]):
         def __contains__(self, key: object) -> bool:
-            kept.forget()
+            cache.clear()
             return True
 
         def get(self, key: object, default: Any = None) -> Any:
             found = super().get(key, default)
-            kept.forget()
+            cache.clear()
             return found
 
     for number in range(4):
-        kept.keep(number, number)
-    kept._before = Before(kept._before)
-    assert kept.get(0) == 0
+        cache.put(number, number)
+    cache._before = Before(cache._before)
+    assert cache.get(0) == 0
 
 
 def test_a_call_that_fails_is_not_known() -> None:

@@ -57,7 +57,7 @@ def take(way: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module, name, value = WAYS[way]
     monkeypatch.setattr(import_module(f"relpos.ops.triton.{module}"), name, value)
     plans = import_module("relpos.ops.triton.call_plan")
-    monkeypatch.setattr(plans, "_plans", plans.Kept())
+    monkeypatch.setattr(plans, "_plans", plans.BoundedCache())
     return seen
 
 

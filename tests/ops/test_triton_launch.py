@@ -312,14 +312,14 @@ class Kernel:
 
 
 def test_what_does_not_fit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch):
-    from relpos.ops.layouts import Kept
+    from relpos.ops.bounded_cache import BoundedCache
     from relpos.ops.triton import launch
     from relpos.ops.triton.tuning import TileShape
 
     call, kernel = prepared(), Kernel()
     shapes = [TileShape(m, 16, 4, 1) for m in (128, 64, 32)]
     monkeypatch.setattr(launch, "tile_shapes", lambda *_: shapes)
-    monkeypatch.setattr(launch, "_found", Kept())
+    monkeypatch.setattr(launch, "_found", BoundedCache())
     ran: list[int] = []
 
     def run(shape: TileShape, known: int) -> None:
@@ -354,7 +354,7 @@ def test_of_several_kernels_none_runs_in_vain_twice(monkeypatch: pytest.MonkeyPa
     """The second one has no room in the first tiles: the first one runs in vain there, once."""
     from triton import OutOfResources
 
-    from relpos.ops.layouts import Kept
+    from relpos.ops.bounded_cache import BoundedCache
     from relpos.ops.triton import launch
     from relpos.ops.triton.tuning import TileShape
 
@@ -362,7 +362,7 @@ def test_of_several_kernels_none_runs_in_vain_twice(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         launch, "tile_shapes", lambda *_: [TileShape(m, 16, 4, 1) for m in (128, 64, 32)]
     )
-    monkeypatch.setattr(launch, "_fitting", Kept())
+    monkeypatch.setattr(launch, "_fitting", BoundedCache())
 
     def run(shape: TileShape) -> None:
         ran.append(shape.m)
@@ -377,7 +377,7 @@ def test_of_several_kernels_none_runs_in_vain_twice(monkeypatch: pytest.MonkeyPa
 def test_other_calls_leave_the_tiles_of_a_call_as_they_are(monkeypatch: pytest.MonkeyPatch):
     from triton import OutOfResources
 
-    from relpos.ops.layouts import Kept
+    from relpos.ops.bounded_cache import BoundedCache
     from relpos.ops.triton import launch
     from relpos.ops.triton.tuning import TileShape
 
@@ -385,7 +385,7 @@ def test_other_calls_leave_the_tiles_of_a_call_as_they_are(monkeypatch: pytest.M
     monkeypatch.setattr(
         launch, "tile_shapes", lambda *_: [TileShape(m, 16, 4, 1) for m in (128, 64)]
     )
-    monkeypatch.setattr(launch, "_fitting", Kept())
+    monkeypatch.setattr(launch, "_fitting", BoundedCache())
 
     def run(shape: TileShape, call: object) -> None:
         ran.append(shape.m)

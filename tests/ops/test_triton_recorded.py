@@ -71,7 +71,7 @@ def test_calls_whose_tensors_are_made_anew(
     assert len(prepared) == 3  # the first, one that is counted, and one that is recorded
     with recorded.without_records():
         for each, output in zip(drawn, found, strict=True):
-            KNOWN.forget()
+            KNOWN.clear()
             assert same_bits([call(*each)], [output])
 
 

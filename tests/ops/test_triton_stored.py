@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from relpos import OffsetTable, Terms, attention, backends
-from relpos.ops.layouts import Kept
+from relpos.ops.bounded_cache import BoundedCache
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.cases import CASES, Case
 
@@ -212,7 +212,7 @@ def test_what_is_stored(rows: int, settings: dict[str, Any], stores: bool, monke
     monkeypatch.setattr(stored_scores, "SHORT", settings.pop("least_width"))
     for module in (stored_scores, call_plan):
         monkeypatch.setattr(module, "NARROW", 102)
-    monkeypatch.setattr(call_plan, "_plans", Kept())
+    monkeypatch.setattr(call_plan, "_plans", BoundedCache())
     ran, run_programs = set(), launch.run_programs
 
     def noted(kernel: Any, *arguments: Any, **options: Any) -> None:

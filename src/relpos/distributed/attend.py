@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from ..autocast import autocasts, without_autocast
 from ..checks import FLOATING, check_device, check_flag, check_shape, check_tensor, one_line
 from ..errors import ShapeError
-from ..ops.checks import check_tables
+from ..ops.argument_checks import check_tables
 from ..ops.dispatch import check_backend
 from ..ops.inputs import DropoutOrigin, Inputs, autocast_dtype, prepare, with_four_axes
 from ..ops.locality import AnyKeyRanges, AnyWindow

@@ -165,7 +165,7 @@ def attention(
     with without_autocast(q):
         output, lse = chosen.attention(inputs)
     if key is not None:
-        KNOWN.keep(key, KnownCall(chosen, inputs, autocast=autocasts(q)))
+        KNOWN.put(key, KnownCall(chosen, inputs, autocast=autocasts(q)))
     return (output, lse) if return_lse else output
 
 

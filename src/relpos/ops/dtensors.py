@@ -22,7 +22,7 @@ from ..autocast import without_autocast
 from ..checks import check_integers
 from ..errors import BackendError, ShapeError
 from ..terms import GridTerms, Terms
-from .checks import check_kinds
+from .argument_checks import check_kinds
 from .dispatch import choose
 from .inputs import DropoutOrigin, prepare
 from .locality import AnyKeyRanges

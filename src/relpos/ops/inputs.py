@@ -14,7 +14,7 @@ from ..autocast import autocasts
 from ..checks import check_count
 from ..terms import GridTerms, Terms
 from ..traced_sizes import is_jit_tracing, keep_lengths
-from .checks import check_attention, check_documents, check_kinds, check_settings
+from .argument_checks import check_attention, check_documents, check_kinds, check_settings
 from .locality import AnyKeyRanges, AnyWindow, Window, resolve_key_ranges, resolve_window
 
 __all__ = [

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from ..autocast import without_autocast
 from ..terms import GridTerms, Terms
+from .bounded_cache import BoundedCache
 from .dispatch import Backend
 from .inputs import Inputs, flatten_1d_grid, in_autocast_dtype, with_four_axes
-from .layouts import Kept, layout_of
+from .layouts import layout_of
 from .locality import AnyWindow
 from .operator_call import OperatorCall
 from .torch_dispatcher import PLAIN_TENSORS, has_no_modes
@@ -88,7 +89,7 @@ class KnownCall:
 
 
 #: Of this process.
-KNOWN: Kept[KnownCall] = Kept(_MOST)
+KNOWN: BoundedCache[KnownCall] = BoundedCache(_MOST)
 
 
 def find_call(

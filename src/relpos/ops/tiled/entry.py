@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from ..axis_logits import attention_by_axis_logits
+from ..by_axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
 from ..transforms import unsupported_transforms
 from .ops import TILED

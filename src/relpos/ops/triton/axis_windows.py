@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...offsets import grid_coordinates
 from ..locality import Window
+from .cached_tensors import cached_tensors
 from .call_traits import GridShape
-from .kept import kept
 
 __all__ = ["AxisWindows"]
 
@@ -51,7 +51,7 @@ class AxisWindows:
         return _by_windows_alone(grid, windows, device) if windows else None
 
 
-@kept
+@cached_tensors
 def _by_windows_alone(
     grid: GridShape, windows: tuple[Window, ...], device: torch.device
 ) -> AxisWindows:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ...terms import OffsetTable
-from ..layouts import Kept, layouts_of, number_of
+from ..bounded_cache import BoundedCache
+from ..layouts import layouts_of, number_of
 from ..locality import Window
 from .call_traits import CallTraits, GridShape, MaskTraits
 from .kernel_args import Specialization
@@ -117,7 +118,7 @@ class CallPlan:
         layouts = layouts_of((*tensors.values(), *(table.rows for table in tables.values())))
         places = tuple((name, table.first, table.beyond) for name, table in tables.items())
         key = layouts, places, settings
-        return _plans.find(key, lambda: cls._make(tensors, tables, settings, layouts))
+        return _plans.get_or_make(key, lambda: cls._make(tensors, tables, settings, layouts))
 
     @classmethod
     def _make(
@@ -167,7 +168,7 @@ class CallPlan:
         )  # fmt: skip
 
 
-_plans: Kept[CallPlan] = Kept()
+_plans: BoundedCache[CallPlan] = BoundedCache()
 
 
 def matmul_precision() -> str:

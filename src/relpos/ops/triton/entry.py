@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...terms import GridTerms, Terms
 from ..arguments import DECLARED, Arguments, arguments_of
-from ..axis_logits import attention_by_axis_logits
+from ..by_axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
 from ..operator_call import OperatorCall
 from ..parts import Part, RowFlow

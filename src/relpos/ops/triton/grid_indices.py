@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...offsets import grid_coordinates
-from .kept import kept
+from .cached_tensors import cached_tensors
 
 __all__ = ["GridIndices", "grid_indices"]
 
@@ -36,7 +36,7 @@ class GridIndices:
     query_joint_index: Tensor
 
 
-@kept
+@cached_tensors
 def grid_indices(
     key_grid: tuple[int, ...],
     query_grid: tuple[int, ...],

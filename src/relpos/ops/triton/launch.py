@@ -15,7 +15,7 @@ import torch
 from triton import OutOfResources
 
 from ...errors import BackendError
-from ..layouts import Kept
+from ..bounded_cache import BoundedCache
 from .call_plan import CallPlan
 from .kernel_args import Specialization
 from .recorded import active_recorder
@@ -23,8 +23,8 @@ from .tuning import TiledCall, TileShape, tile_shapes
 
 __all__ = ["LaunchedCall", "key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
 
-_found: Kept[Any] = Kept()
-_fitting: Kept[TileShape] = Kept()  # of several kernels
+_found: BoundedCache[Any] = BoundedCache()
+_fitting: BoundedCache[TileShape] = BoundedCache()  # of several kernels
 
 
 @runtime_checkable
@@ -93,10 +93,10 @@ def _run(
         found = kernel[(programs,)](*arguments, **constants, **shape.options)
     except OutOfResources as error:
         if key is not None:
-            _found.keep(key, _NoRoom(error.required, error.limit, error.name))
+            _found.put(key, _NoRoom(error.required, error.limit, error.name))
         raise
     if key is not None and found is not None:  # as in the interpreter
-        _found.keep(key, found)
+        _found.put(key, found)
     return found
 
 
@@ -168,7 +168,7 @@ def run_largest_that_fits(
                 reason = error
                 continue
             if key is not None and shape != before:
-                _fitting.keep(key, shape)
+                _fitting.put(key, shape)
             return
     q, wide = call.q, max(call.widths)
     raise BackendError(

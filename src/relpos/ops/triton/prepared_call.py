@@ -12,10 +12,10 @@ from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
 from .axis_windows import AxisWindows
 from .bias_rows import bias_rows
+from .cached_tensors import cached_tensors
 from .call_plan import CallPlan, CallSettings
 from .grid_indices import grid_indices
 from .grid_marks import grid_marks
-from .kept import kept
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .tensor_args import (
@@ -245,7 +245,7 @@ class PreparedCall:
         return of_queries, of_keys
 
 
-@kept
+@cached_tensors
 def _origin_numbers(origin: DropoutOrigin, device: torch.device) -> Tensor:
     """`(5,)`: a tensor, since Triton compiles anew for numbers.
 

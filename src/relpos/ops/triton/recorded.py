@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..layouts import Kept, layouts_of
+from ..bounded_cache import BoundedCache
+from ..layouts import layouts_of
 
 __all__ = [
     "CALLS",
@@ -99,7 +100,7 @@ class RecordedPasses:
     """
 
     def __init__(self) -> None:
-        self._calls: Kept[int] = Kept(_MOST)
+        self._calls: BoundedCache[int] = BoundedCache(_MOST)
         self._records: dict[Hashable, _Record] = {}
         self._saved = ADVANCE * CALLS  # in uses of a record
 
@@ -122,7 +123,7 @@ class RecordedPasses:
         q = tensors[0]
         assert q is not None
         if q.is_cuda and torch.cuda.is_current_stream_capturing():
-            return make()  # small tensors are made in another way then (`kept.py`)
+            return make()  # small tensors are made in another way then (`cached_tensors.py`)
         if not lie_alike:
             key = key, layouts_of(tensors)
         record = self._records.get(key)
@@ -141,7 +142,7 @@ class RecordedPasses:
         there = [id(x) for x in tensors if x is not None]
         # Of a tensor that is there twice, a record would not tell which of the two is meant.
         if calls < CALLS or self._saved < CALLS or len(set(there)) < len(there):
-            self._calls.keep(key, calls + 1)
+            self._calls.put(key, calls + 1)
             return make()
         recorder = Recorder(tensors)
         with recorder:

@@ -36,10 +36,10 @@ def on_a_gpu(monkeypatch) -> list[str]:
 
 @pytest.mark.no_typecheck
 def test_each_call_has_a_copy_of_its_own_on_a_gpu(on_a_gpu, monkeypatch):
-    from relpos.ops.triton.kept import kept
+    from relpos.ops.triton.cached_tensors import cached_tensors
 
     made, cuda = [], torch.device("cuda")
-    make = kept(lambda number, device: made.append(device.type) or torch.tensor([number]))
+    make = cached_tensors(lambda number, device: made.append(device.type) or torch.tensor([number]))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     first, second = make(3, cuda), make(3, cuda)
     assert first is not second
@@ -50,10 +50,10 @@ def test_each_call_has_a_copy_of_its_own_on_a_gpu(on_a_gpu, monkeypatch):
 
 @pytest.mark.no_typecheck
 def test_nothing_is_kept_of_what_a_graph_captures(on_a_gpu, monkeypatch):
-    from relpos.ops.triton.kept import kept
+    from relpos.ops.triton.cached_tensors import cached_tensors
 
     made, cuda = [], torch.device("cuda")
-    make = kept(lambda device: made.append(device.type) or torch.zeros(1))
+    make = cached_tensors(lambda device: made.append(device.type) or torch.zeros(1))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     make(cuda), make(cuda)
     assert made == ["cuda", "cuda"]

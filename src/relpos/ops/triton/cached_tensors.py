@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .recorded import same_in_all_calls
 
-__all__ = ["kept"]
+__all__ = ["cached_tensors"]
 
 _MOST = 256  # sets of arguments whose results are kept
 
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def kept(make: Callable[P, T]) -> Callable[P, T]:
+def cached_tensors(make: Callable[P, T]) -> Callable[P, T]:
     """`make` of arguments that can be hashed, the last one a device; nobody writes to its results.
 
     They are a tensor, or a dataclass of tensors. For a GPU they are kept in pinned memory, and
