@@ -53,7 +53,7 @@ def check_case(
     case: Case | GridCase,
     method: str,
     layout: cut.Layout,
-    key_layout: cut.Layout | None = None,
+    key_layout: cut.KeyLayout | None = None,
     *,
     tolerance: float = 1e-12,
     group: AnyGroup | None = None,
@@ -77,7 +77,7 @@ def check_case(
     return sent
 
 
-def layouts_of(layout: cut.Layout, key_layout: cut.Layout | None) -> dict[str, cut.Layout]:
+def layouts_of(layout: cut.Layout, key_layout: cut.KeyLayout | None) -> dict[str, cut.KeyLayout]:
     """Of queries and of keys."""
     return {"queries": layout, "keys": key_layout or layout}
 
@@ -86,12 +86,14 @@ def own(
     name: str,
     x: Tensor,
     group: AnyGroup,
-    layouts: dict[str, cut.Layout],
+    layouts: dict[str, cut.KeyLayout],
     like: Tensor | None = None,
 ) -> Tensor:
     """This rank's part of a tensor, which is whole if ranks share it."""
     axis = axis_of_tokens(name, x if like is None else like)
-    return x if axis is None else cut.shard(x, group, layouts[axis[0]], axis[1])
+    if axis is None or (layout := layouts[axis[0]]) == "whole":
+        return x
+    return cut.shard(x, group, layout, axis[1])
 
 
 def cut_results(
@@ -100,7 +102,7 @@ def cut_results(
     expected: dict[str, Tensor],
     method: str,
     layout: cut.Layout,
-    key_layout: cut.Layout | None = None,
+    key_layout: cut.KeyLayout | None = None,
     *,
     group: AnyGroup,
     backend: str = "tiled",
@@ -133,7 +135,8 @@ def cut_results(
     found = {"output": output.detach(), "lse": lse.detach()}
     for name, x in zip(wanted, gradients, strict=True):
         found[name] = x
-        if axis_of_tokens(name, named[name]) is None:
+        axis = axis_of_tokens(name, named[name])
+        if axis is None or layouts[axis[0]] == "whole":
             found[name] = x.contiguous()  # each rank has its part
             distributed.all_reduce(found[name], group=resolve_group("test", group).group)
     return found, counts | {f"both {kind}": count for kind, count in sent.items()}

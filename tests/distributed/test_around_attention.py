@@ -153,6 +153,20 @@ def _refused(rank, size) -> None:
         ContextParallel().apply_to(prompted, world())
 
 
+def test_more_tokens_than_a_table_has_are_refused_on_every_rank(two):
+    two.run(_too_many_tokens)
+
+
+def _too_many_tokens(rank, size) -> None:
+    model = adapted(deberta)
+    ContextParallel().apply_to(model, world())
+    rows = model.deberta.embeddings.position_embeddings.num_embeddings
+    tokens = cut.shard(torch.zeros(1, rows + 1).long(), world())
+    with pytest.raises(ValueError, match=f"position_embeddings has rows, {rows}, got {rows + 1}"):
+        model(input_ids=tokens)
+    model(input_ids=cut.shard(torch.zeros(1, rows).long(), world()))
+
+
 def test_another_implementation_is_refused_when_it_is_called(two):
     two.run(_another_implementation)
 

@@ -87,7 +87,7 @@ def test_grids_by_heads_are_as_in_one_process(two, name: str):
 
 @given(
     case=any_case(), method=st.sampled_from(METHODS), layout=st.sampled_from(LAYOUTS),
-    key_layout=st.sampled_from([None, *LAYOUTS]), check=st.booleans(),
+    key_layout=st.sampled_from([None, *LAYOUTS, "whole"]), check=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_any_case_on_two_ranks(two, case: Case, method, layout, key_layout, check):
@@ -99,7 +99,7 @@ def test_any_case_on_two_ranks(two, case: Case, method, layout, key_layout, chec
 
 @given(
     case=any_case(longest=6), method=st.sampled_from(METHODS), layout=st.sampled_from(LAYOUTS),
-    key_layout=st.sampled_from([None, *LAYOUTS]),
+    key_layout=st.sampled_from([None, *LAYOUTS, "whole"]),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None, derandomize=True)
 def test_ranks_may_have_one_token_or_none(three, case: Case, method, layout, key_layout):

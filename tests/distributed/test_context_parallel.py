@@ -16,8 +16,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import relpos.distributed as cut
+from relpos.adapters import NeighborhoodAttention1D, RelativeGlobalAttention
 from relpos.distributed import ContextParallel
-from relpos.layers import DecoderBlock, EncoderBlock, KeyValueCache, MultiheadAttention
+from relpos.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    GridAttention,
+    KeyValueCache,
+    MultiheadAttention,
+)
 from relpos.positions import Compose, Grid, LearnedAbsolute, Rotary, Shaw, T5Bias, TransformerXL
 from tests.distributed.cut import relative_error, world
 from tests.ecosystem.schemes import SUBJECTS, Attention, inputs, made
@@ -225,10 +232,55 @@ def _refused(rank, size) -> None:
     with pytest.raises(ValueError, match="ContextParallel: method must be 'auto' or one of"):
         ContextParallel(method="alltoall")  # type: ignore[arg-type]
 
+    for other in (
+        GridAttention(8, 2),
+        GridAttention(8, 2, projection=False),
+        NeighborhoodAttention1D(8, 2, 3),
+        RelativeGlobalAttention(8, 2, 9, 0.0),
+    ):
+        mixed = nn.ModuleDict({"line": MultiheadAttention(8, 2), "other": other})
+        said = f"no {type(other).__name__}, .* attend to this rank's tokens alone, got module.other"
+        with pytest.raises(ValueError, match=said):
+            ContextParallel().apply_to(mixed, world())
+        assert mixed["line"].attend_elsewhere is None
+
     layer = MultiheadAttention(8, 2, position=Grid(4, (1, 3)))
     ContextParallel().apply_to(layer, world())
     with pytest.raises(ValueError, match="position must be one of a sequence where it is cut"):
         layer(x, x, x, need_weights=False)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", ["T5Bias", "Rotary", "Shaw"])
+def test_cross_attention_to_a_text_that_every_rank_has_whole(two, name: str, padded: bool):
+    two.run(_whole_text, name, padded)
+
+
+def _whole_text(rank, size, name, padded) -> None:
+    torch.manual_seed(0)
+    schemes = {"T5Bias": T5Bias(4), "Rotary": Rotary(4), "Shaw": Shaw(4, 3)}
+    cross = MultiheadAttention(16, 4, position=schemes[name])
+    whole = DecoderBlock(MultiheadAttention(16, 4, position=Shaw(4, 3)), cross=cross).double()
+    with torch.no_grad():
+        for x in whole.parameters():
+            x.add_(0.1 * torch.randn_like(x))
+    model, x = copy.deepcopy(whole), torch.randn(2, 9, 16).double()
+    plan = {"attention": ContextParallel(), "cross": ContextParallel(key_layout="whole")}
+    for part, style in plan.items():
+        style.apply_to(model.get_submodule(part), world())
+    for tokens in (1, 4):
+        text = torch.randn(2, tokens, 16).double()
+        mask = torch.ones(2, tokens).bool()
+        mask[1, tokens // 2 + 1 :] = not padded
+        expected, found = text.clone().requires_grad_(), text.clone().requires_grad_()
+        output = whole(x, memory=expected, memory_key_padding_mask=mask)
+        own = model(cut.shard(x, world()), memory=found, memory_key_padding_mask=mask)
+        assert relative_error(own, cut.shard(output, world())) <= 1e-12
+        weights = torch.linspace(-1, 1, output.numel()).double().view(output.shape)
+        (output * weights).sum().backward()
+        (own * cut.shard(weights, world())).sum().backward()
+        distributed.all_reduce(found.grad)
+        assert relative_error(found.grad, expected.grad) <= 1e-11
 
 
 def test_what_differs_between_ranks_of_a_layer_is_said_on_both(two):

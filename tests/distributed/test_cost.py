@@ -40,15 +40,29 @@ def _send(rank, size, heads, kv_heads, method) -> tuple[int, int]:
     return forward, sum(sent.values()) - forward
 
 
+@pytest.mark.parametrize("method", ["ring", "auto"])
 @pytest.mark.parametrize(("layout", "hops"), [("contiguous", 2), ("zigzag", 4)])
-def test_keys_on_a_ring_go_no_further_than_a_window(four, layout: str, hops: int):
-    for sent in four.run(_send_under_a_window, layout):
+def test_keys_on_a_ring_go_no_further_than_a_window(four, layout: str, hops: int, method: str):
+    for sent in four.run(_send_under_a_window, layout, (5, 0), 2, method):
         assert sent == (hops - 1) * 2 * 2 * 16 * 8 * 4
 
 
-def _send_under_a_window(rank, size, layout) -> int:
-    x = torch.zeros(1, 2, 16, 8)
-    options = {"method": "ring", "layout": layout, "causal": True, "window": (5, 0)}
+@pytest.mark.parametrize(
+    ("window", "heads", "bytes_sent"),
+    [
+        ((5, 0), 4, 2 * 4 * 16 * 8 * 4),  # to the neighbour alone
+        ((20, 0), 4, 4 * 4 * 16 * 8 * 4 * 3 // 4),  # by heads: less than two hops
+        ((5, 5), 4, 4 * 4 * 16 * 8 * 4 * 3 // 4),  # a ring would go all the way round
+    ],
+)
+def test_the_method_is_what_sends_least_under_a_window(four, window, heads: int, bytes_sent: int):
+    for sent in four.run(_send_under_a_window, "contiguous", window, heads, "auto"):
+        assert sent == bytes_sent
+
+
+def _send_under_a_window(rank, size, layout, window, heads, method) -> int:
+    x = torch.zeros(1, heads, 16, 8)
+    options = {"method": method, "layout": layout, "window": window}
     with count_bytes() as sent:
         cut.attention(x, x, x, group=world(), **options)
     return sum(sent.values())

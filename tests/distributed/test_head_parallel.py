@@ -30,7 +30,7 @@ from relpos.distributed import (
     ContextParallel,
     HeadParallel,
 )
-from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
+from relpos.layers import DecoderBlock, EncoderBlock, KeyValueCache, MultiheadAttention
 from relpos.positions import Alibi, Compose, Huang, Shaw, T5Bias, TransformerXL
 from tests.distributed.cut import relative_error
 from tests.distributed.test_context_parallel import LINES
@@ -356,6 +356,62 @@ def _drawn_anew(rank, size) -> None:
         for name, x in whole.state_dict().items() if rank == 0 else ():
             # That of the output is drawn when its module is made.
             assert name == "out_proj.weight" or torch.equal(state[name], x), name
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, torch.inf])
+def test_gradients_are_clipped_by_the_norm_of_all(four, norm_type: float):
+    four.run(_clipped, norm_type)
+
+
+def _clipped(rank, size, norm_type) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    whole, x = example_model(), example_input()
+    whole(x).square().mean().backward()
+    wanted = nn.utils.clip_grad_norm_(whole.parameters(), 0.1, norm_type)
+    for sharded in (False, True):
+        model = cut_heads(example_model(), mesh["tp"])
+        own = x
+        if sharded:
+            for block in model.blocks:
+                fully_shard(block, mesh=mesh["dp"])
+            fully_shard(model, mesh=mesh["dp"])
+            own = x.chunk(2)[mesh.get_local_rank("dp")]
+        model(own).square().mean().backward()
+        found = cut.clip_grad_norm_(model.parameters(), 0.1, norm_type)
+        assert abs(found - wanted) <= 1e-12 * wanted
+        expected = dict(whole.named_parameters())
+        for name, parameter in model.named_parameters():
+            if name in expected:  # not a projection, which has another name here
+                gradient = parameter.grad
+                full = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+                assert relative_error(full, expected[name].grad) <= 1e-11, (sharded, name)
+    model = nn.Linear(2, 2)
+    model(torch.full((1, 2), torch.inf)).sum().backward()
+    with pytest.raises(RuntimeError, match="gradients must be finite, got inf"):
+        cut.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    assert not cut.clip_grad_norm_(model.weight, 1.0).isfinite()
+    assert cut.clip_grad_norm_([], 1.0) == 0
+
+
+def test_what_is_dropped_around_the_layers_is_the_same_on_every_rank(two):
+    two.run(_dropped_around)
+
+
+def _dropped_around(rank, size) -> None:
+    torch.manual_seed(0)
+    block = EncoderBlock(MultiheadAttention(8, 4, dropout=0.5), dropout=0.5)
+    parallelize_module(block, init_device_mesh("cpu", (size,)), HeadParallel())
+    x = torch.randn(1, 5, 8)
+    found = [torch.empty(1, 5, 8) for _ in range(size)]
+    distributed.all_gather(found, block(x).detach())
+    assert torch.equal(*found)
+    torch.manual_seed(rank)
+    with pytest.raises(ValueError, match=r"torch's generator.* must be the same on every rank"):
+        block(x)
+    block.eval()(x)
+    block.train()
+    block.dropout.p = 0.0  # of the layer's weights each rank draws its own
+    block(x)
 
 
 def test_tables_that_layers_share_stay_one(two):

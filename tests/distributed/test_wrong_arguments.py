@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 
 import relpos.distributed as cut
-from relpos import GridTerms, OffsetTable, Terms, attention_weights, relative_logits
+from relpos import BackendError, GridTerms, OffsetTable, Terms, attention_weights, relative_logits
 from relpos.layers import MultiheadAttention
 from relpos.positions import LearnedAbsolute
 from tests.distributed.cut import world
@@ -53,6 +53,13 @@ WRONG: dict[str, Callable[[int], Any]] = {
     ),
     "width of one rank's table": lambda rank: attend(
         rank, terms=grid(Terms(keys=table(1, 3, D + rank)), Terms())
+    ),
+    "whole keys of other lengths": lambda rank: attend(
+        rank, k=zeros(B, H, N + rank, D), v=zeros(B, H, N + rank, D), key_layout="whole"
+    ),
+    "a layout of keys": lambda rank: attend(rank, key_layout="all"),
+    "a device that the group does not have": lambda rank: attend(
+        rank, **dict.fromkeys("qkv", torch.empty(B, H, N, D, device="meta"))
     ),
     "kind of return_lse": lambda rank: attend(rank, return_lse=1),
     "rows of one rank's mask": lambda rank: attend(
@@ -147,6 +154,21 @@ def _wrong(rank, size) -> None:
         ):
             function(3)  # type: ignore[arg-type]
     attend(rank, window=([1, 1], (1, 1))[rank])
+    with pytest.raises(BackendError, match="key_layout 'whole' does not support GridTerms"):
+        attend(rank, terms=grid(), key_layout="whole")
+
+
+def test_without_its_process_group_a_layer_says_so(two):
+    two.run(_left_alone)
+
+
+def _left_alone(rank, size) -> None:
+    layer = cut.ContextParallel().apply_to(MultiheadAttention(8, 2), world())
+    x = zeros(1, 4, 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed, "is_initialized", lambda: False)
+        with pytest.raises(RuntimeError, match="MultiheadAttention: there must be a process group"):
+            layer(x, x, x, need_weights=False)
 
 
 def test_a_start_before_the_table_is_refused_on_every_rank(two):

@@ -6,10 +6,11 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 """
 
 from .api import attention
+from .clipping import clip_grad_norm_
 from .context_parallel import ContextParallel
 from .group import ExchangeError
 from .head_parallel import HeadParallel
-from .layout import Layout, shard, spans, unshard
+from .layout import KeyLayout, Layout, shard, spans, unshard
 from .placements import table_placement
 from .state import full_state_dict, load_full_state_dict
 
@@ -17,8 +18,10 @@ __all__ = [
     "ContextParallel",
     "ExchangeError",
     "HeadParallel",
+    "KeyLayout",
     "Layout",
     "attention",
+    "clip_grad_norm_",
     "full_state_dict",
     "load_full_state_dict",
     "shard",

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from .exchange import gather_numbers, timed
-from .group import ExchangeError, Ranks, exchange_device
+from .group import ExchangeError, Ranks, check_initialized, exchange_device
 
 __all__ = ["Outcome", "agree", "fail_together"]
 
@@ -40,8 +40,10 @@ def agree(
 
     Raises:
         ValueError: on every rank, naming the first fact that differs.
-        RuntimeError: if another rank has an error, or does not answer.
+        RuntimeError: if another rank has an error, or does not answer, or there is no process group
+            any more.
     """
+    check_initialized(function)
     facts = {"the function that is called": function, **facts}
     words = repr(sorted((name, repr(fact)) for name, fact in facts.items()))
     digest = int.from_bytes(blake2b(words.encode(), digest_size=7).digest(), "big")

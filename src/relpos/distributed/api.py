@@ -11,7 +11,7 @@ from ..ops.locality import AnyWindow
 from ..terms import NO_TERMS, GridTerms, Terms
 from .attend import attend
 from .group import AnyGroup
-from .layout import Layout
+from .layout import KeyLayout, Layout
 from .method import Method
 from .not_compiled import not_compiled
 
@@ -21,7 +21,7 @@ __all__ = ["Method", "attention"]
 @overload
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, group: AnyGroup,
-    layout: Layout = ..., key_layout: Layout | None = ..., method: Method = ...,
+    layout: Layout = ..., key_layout: KeyLayout | None = ..., method: Method = ...,
     causal: bool = ..., mask: Tensor | None = ..., dropout: float = ...,
     scale: float | None = ..., query_start: int | None = ..., documents: Tensor | None = ...,
     query_documents: Tensor | None = ..., window: AnyWindow = ...,
@@ -31,7 +31,7 @@ def attention(
 @overload
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, group: AnyGroup,
-    layout: Layout = ..., key_layout: Layout | None = ..., method: Method = ...,
+    layout: Layout = ..., key_layout: KeyLayout | None = ..., method: Method = ...,
     causal: bool = ..., mask: Tensor | None = ..., dropout: float = ...,
     scale: float | None = ..., query_start: int | None = ..., documents: Tensor | None = ...,
     query_documents: Tensor | None = ..., window: AnyWindow = ...,
@@ -47,7 +47,7 @@ def attention(
     *,
     group: AnyGroup,
     layout: Layout = "zigzag",
-    key_layout: Layout | None = None,
+    key_layout: KeyLayout | None = None,
     method: Method = "auto",
     causal: bool = False,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
@@ -81,7 +81,9 @@ def attention(
             that of this rank's queries. `GridTerms` describe the whole grid.
         group: a process group, or a mesh of one dimension such as `mesh["cp"]`.
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
-        key_layout: that of the keys, if it is another one; None: `layout`.
+        key_layout: that of the keys, if it is another one; None: `layout`. `"whole"`: keys and what
+            belongs to them, are all there, the same on every rank, so that nothing is exchanged,
+            whatever the method; their gradients are this rank's part of the sum.
         method: `"heads"` (each rank some heads of the whole sequence), `"gather"` (each rank all
             keys for a while), `"ring"` (keys travel; memory is that of a rank's own tokens), or
             `"auto"` (`relpos.distributed.method`).

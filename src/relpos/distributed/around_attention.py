@@ -1,4 +1,4 @@
-"""What an adapted model does with more tokens than one besides attention: made right, or refused.
+"""What a model does with more tokens than one besides cut attention: made right, or refused.
 
 T5 and its kin make the decoder's input of labels, and DeBERTa adds positions where embeddings are
 made; both go by the tokens that they see, and are given those of the whole sequence. What cannot be
@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters.adapted import Adapted
-from ..layers import MultiheadAttention
+from ..layers import GridAttention, MultiheadAttention
 from .group import Ranks
 from .layout import Layout, Span, shard, unshard
 
 __all__ = ["check_around", "cut_around", "join_around"]
+
+RunsOf = Callable[[int], tuple[tuple[Span, ...], int]]
 
 # By parts of the names of classes, which need transformers.
 _REASONS = {
@@ -31,26 +33,26 @@ _REASONS = {
 }
 
 
-def check_around(module: nn.Module) -> None:
+def check_around(module: nn.Module, *, adapted: bool) -> None:
     """Raise if a model does what a rank with some of the tokens cannot.
 
     Args:
-        module: of which layers are adapted.
+        module: of which layers are to be cut.
+        adapted: whether it is a model with adapted layers.
 
     Raises:
-        ValueError: if it has attention that is not adapted, or other parts that read tokens of
-            other ranks.
+        ValueError: if it has attention that is not cut, or as an adapted model other parts that
+            read tokens of other ranks.
     """
     for name, part in module.named_modules():
         kind = type(part).__name__
-        reason = next((why for each, why in _REASONS.items() if each in kind), None)
-        prompts = getattr(part, "peft_config", None)
-        if isinstance(prompts, dict) and any(
-            getattr(each, "is_prompt_learning", False) for each in prompts.values()
-        ):
-            reason = "it puts tokens of its own before those of every rank"
+        reason = _reads_other_tokens(part) if adapted else None
         if reason is None and _is_plain_attention(part):
-            reason = "relpos.adapters.adapt has not adapted it"
+            reason = (
+                "relpos.adapters.adapt has not adapted it"
+                if adapted
+                else "it would attend to this rank's tokens alone"
+            )
         if reason is not None:
             raise ValueError(
                 f"ContextParallel: module must have no {kind}, whose sequence cannot be cut: "
@@ -58,16 +60,14 @@ def check_around(module: nn.Module) -> None:
             )
 
 
-def cut_around(
-    module: nn.Module, ranks: Ranks, layout: Layout, runs_of: Callable[[int], tuple[Span, ...]]
-) -> None:
+def cut_around(module: nn.Module, ranks: Ranks, layout: Layout, runs_of: RunsOf) -> None:
     """Change in place what such a model makes of its tokens.
 
     Args:
         module: of which layers are adapted.
         ranks: of the group.
         layout: of the tokens.
-        runs_of: gives the runs of this rank's tokens, from how many it has.
+        runs_of: gives the runs of this rank's tokens, from how many it has, and how many all have.
     """
     for part in module.modules():
         if hasattr(type(part), "_shift_right"):
@@ -90,8 +90,21 @@ def join_around(module: nn.Module) -> None:
                 del vars(part)[name]
 
 
+def _reads_other_tokens(part: nn.Module) -> str | None:
+    """Why a part of an adapted model cannot do with some of the tokens, or None."""
+    prompts = getattr(part, "peft_config", None)
+    if isinstance(prompts, dict) and any(
+        getattr(each, "is_prompt_learning", False) for each in prompts.values()
+    ):
+        return "it puts tokens of its own before those of every rank"
+    kind = type(part).__name__
+    return next((why for each, why in _REASONS.items() if each in kind), None)
+
+
 def _is_plain_attention(part: nn.Module) -> bool:
-    """Whether a module has projections of queries and keys, and nothing adapted in it."""
+    """Whether a module has projections of queries and keys, and nothing in it that can be cut."""
+    if isinstance(part, GridAttention):
+        return True
     if "Attention" not in type(part).__name__:
         return False
     weights = [getattr(child, "weight", None) for child in part.children()]
@@ -118,7 +131,7 @@ def _adds_positions(part: nn.Module) -> bool:
 
 def _embed(
     part: nn.Module,
-    runs_of: Callable[[int], tuple[Span, ...]],
+    runs_of: RunsOf,
     input_ids: Tensor | None = None,
     token_type_ids: Tensor | None = None,
     position_ids: Tensor | None = None,
@@ -128,9 +141,14 @@ def _embed(
     """The embeddings' forward, with the positions of this rank's tokens."""
     given = input_ids if input_ids is not None else inputs_embeds
     if position_ids is None and given is not None:
-        positions = [
-            torch.arange(first, end, device=given.device) for first, end in runs_of(given.shape[1])
-        ]
+        runs, num_tokens = runs_of(given.shape[1])
+        table = getattr(part, "position_embeddings", None)
+        if isinstance(table, nn.Embedding) and num_tokens > table.num_embeddings:
+            raise ValueError(
+                f"{type(part).__name__}: all ranks together must have at most as many tokens as "
+                f"position_embeddings has rows, {table.num_embeddings}, got {num_tokens}"
+            )
+        positions = [torch.arange(first, end, device=given.device) for first, end in runs]
         position_ids = torch.cat(positions or [torch.arange(0, device=given.device)])[None]
     return type(part).forward(
         part, input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids,

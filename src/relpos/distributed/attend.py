@@ -21,9 +21,15 @@ from .agreement import agree
 from .cut_attention import cut_attention
 from .cut_call import CutCall
 from .facts import call_facts
-from .group import AnyGroup, Ranks, exchange_device, resolve_group
+from .group import (
+    AnyGroup,
+    Ranks,
+    check_device_of_group,
+    exchange_device,
+    resolve_group,
+)
 from .heads import heads_attention
-from .layout import Layout, check_layout, check_shards, spans_of_ranks
+from .layout import KeyLayout, Layout, check_key_layout, check_layout, spans_of_shards
 from .method import Method, check_method, choose_method
 
 __all__ = ["attend"]
@@ -37,7 +43,7 @@ def attend(
     *,
     group: AnyGroup,
     layout: Layout,
-    key_layout: Layout | None,
+    key_layout: KeyLayout | None,
     method: Method,
     causal: bool,
     mask: Tensor | None,
@@ -73,6 +79,7 @@ def attend(
             q, k, v, terms, mask, documents, query_documents, key_ranges, causal=causal,
             dropout=dropout, scale=scale, query_start=query_start, window=window, softcap=softcap,
         )  # fmt: skip
+        check_device_of_group("attention", q, ranks.group)
         if all_heads is not None:
             origin = DropoutOrigin(all_heads, first_head, 0, 0, 0)
             local = replace(local, dropout_origin=origin)
@@ -114,8 +121,7 @@ def attend(
 
 def _check_choices(layout: object, key_layout: object, method: object, backend: str) -> None:
     check_layout("attention", "layout", layout)
-    if key_layout is not None:
-        check_layout("attention", "key_layout", key_layout)
+    check_key_layout("attention", key_layout)
     check_method("attention", method)
     check_backend(backend)
 
@@ -232,7 +238,7 @@ def _cut_call(
     local: Inputs,
     lengths: _Lengths,
     layout: Layout,
-    key_layout: Layout,
+    key_layout: KeyLayout,
     *,
     query_start: int | None,
     window: AnyWindow,
@@ -241,11 +247,8 @@ def _cut_call(
     has_query_documents: bool,
 ) -> CutCall:
     """The call with what is known of all ranks; errors are the same on each."""
-    num_queries, num_keys = sum(lengths.queries), sum(lengths.keys)
-    queries = spans_of_ranks(num_queries, ranks.size, layout)
-    keys = spans_of_ranks(num_keys, ranks.size, key_layout)
-    check_shards("attention", "q", lengths.queries, queries)
-    check_shards("attention", "k", lengths.keys, keys)
+    queries, num_queries = spans_of_shards("attention", "q", lengths.queries, layout)
+    keys, num_keys = spans_of_shards("attention", "k", lengths.keys, key_layout)
     start = num_keys - num_queries if query_start is None else local.query_start
     alike = queries == keys and start == 0
     if local.documents is not None and not has_query_documents and not alike:
@@ -276,7 +279,10 @@ def _cut_call(
             f"query and one key, since (b, h, 1, 1) may be meant either way, got {num_keys} keys "
             "on as many ranks"
         )
-    return CutCall(ranks, local, queries, keys, travels, has_rows, backend, check, window)
+    return CutCall(
+        ranks, local, queries, keys, travels, has_rows, backend, check, window,
+        whole_keys=key_layout == "whole",
+    )  # fmt: skip
 
 
 def _mask_travels(lengths: _Lengths, num_keys: int) -> bool:

@@ -35,7 +35,15 @@ from .around_attention import check_around, cut_around, join_around
 from .attend import attend
 from .cut_layer import CutLayer
 from .group import AnyGroup, Ranks, resolve_group
-from .layout import Layout, Span, check_layout, check_shards, spans_of_ranks, unshard
+from .layout import (
+    KeyLayout,
+    Layout,
+    Span,
+    check_key_layout,
+    check_layout,
+    spans_of_shards,
+    unshard,
+)
 from .method import check_method
 from .not_compiled import not_compiled
 from .own_schemes import check_own_scheme
@@ -63,7 +71,8 @@ class ContextParallel(ParallelStyle):
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
         method: as in `relpos.distributed.attention`.
         key_layout: that of the keys where they are those of another sequence, an encoder's output;
-            None: `layout`.
+            None: `layout`. `"whole"`: every rank has all of them, the same; for layers of
+            cross-attention alone (`{"cross_attention": ContextParallel(key_layout="whole")}`).
         check: as in `relpos.distributed.attention`.
 
     Raises:
@@ -76,18 +85,17 @@ class ContextParallel(ParallelStyle):
         *,
         layout: Layout = "zigzag",
         method: Method = "auto",
-        key_layout: Layout | None = None,
+        key_layout: KeyLayout | None = None,
         check: bool = True,
     ) -> None:
         super().__init__()
         check_layout("ContextParallel", "layout", layout)
-        if key_layout is not None:
-            check_layout("ContextParallel", "key_layout", key_layout)
+        check_key_layout("ContextParallel", key_layout)
         check_method("ContextParallel", method)
         check_flag("ContextParallel", "check", check)
         self.layout: Layout = layout
         self.method: Method = method
-        self.key_layout: Layout | None = key_layout
+        self.key_layout: KeyLayout | None = key_layout
         self.check = check
 
     def apply_to(self, module: nn.Module, group: AnyGroup) -> nn.Module:
@@ -120,13 +128,12 @@ class ContextParallel(ParallelStyle):
                     f"cannot be cut: {reason}"
                 )
         adapted = any(isinstance(part, Adapted) and part.scheme for part in parts)
-        if adapted:
-            check_around(module)
-            if self.key_layout not in (None, self.layout):
-                raise ValueError(
-                    "ContextParallel: key_layout must be None or the layout for adapted models, "
-                    f"whose encoder and decoder are cut alike, got {self.key_layout!r}"
-                )
+        check_around(module, adapted=adapted)
+        if adapted and self.key_layout not in (None, self.layout):
+            raise ValueError(
+                "ContextParallel: key_layout must be None or the layout for adapted models, "
+                f"whose encoder and decoder are cut alike, got {self.key_layout!r}"
+            )
         if encoders:
             check_parakeet_layout(self.layout)
         changed = [part for part in parts if self._change(part, ranks)]
@@ -177,6 +184,12 @@ class ContextParallel(ParallelStyle):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return self.apply_to(module, device_mesh)
 
+    def __repr__(self) -> str:
+        return (
+            f"ContextParallel(layout={self.layout!r}, method={self.method!r}, "
+            f"key_layout={self.key_layout!r}, check={self.check})"
+        )
+
 
 @dataclass(frozen=True)
 class _AttendAdapted:
@@ -217,8 +230,7 @@ class _AttendAdapted:
         if sum(keys for _, keys in said) > self.ranks.size:
             return mask
         # A single key may be taken for one that stands for all.
-        layout = self.style.key_layout or self.style.layout
-        return unshard(mask, self.ranks.group, layout, dim=3)
+        return unshard(mask, self.ranks.group, self.style.layout, dim=3)
 
 
 @dataclass(frozen=True)
@@ -254,13 +266,14 @@ class _AttendAcrossRanks:
         together = partial(fail_together, self.ranks, "MultiheadAttention", check=self.style.check)
         # As `attn_mask` is. A single key may be taken for one that stands for all.
         of_all_keys = attn_mask is not None or tokens.num_keys <= self.ranks.size
-        if of_all_keys and key_padding_mask is not None:
+        key_layout = self._key_layout
+        if of_all_keys and key_padding_mask is not None and key_layout != "whole":
             with together():
                 check_shape(
                     "MultiheadAttention", "key_padding_mask", key_padding_mask, "b j",
                     {"b": b, "j": j},
                 )  # fmt: skip
-            key_padding_mask = unshard(key_padding_mask, self.ranks.group, self._key_layout, dim=1)
+            key_padding_mask = unshard(key_padding_mask, self.ranks.group, key_layout, dim=1)
         with together():
             columns = tokens.num_keys if of_all_keys else j
             mask = merge_masks(key_padding_mask, attn_mask, sizes=(b, h, i, columns))
@@ -277,7 +290,7 @@ class _AttendAcrossRanks:
             heads = {"all_heads": layer.all_heads, "first_head": layer.first_head}
         output, _ = attend(
             q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
-            key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,
+            key_layout=key_layout, method=self.style.method, causal=causal, mask=mask,
             dropout=layer.dropout if layer.training else 0.0, scale=scale,
             query_start=tokens.query_start, documents=documents,
             query_documents=query_documents, window=layer.window, key_ranges=key_ranges,
@@ -287,7 +300,7 @@ class _AttendAcrossRanks:
         return output
 
     @property
-    def _key_layout(self) -> Layout:
+    def _key_layout(self) -> KeyLayout:
         return self.style.key_layout or self.style.layout
 
     def _tokens(
@@ -299,7 +312,7 @@ class _AttendAcrossRanks:
             for name, x in given.items()
         }
         facts |= {"query_start": query_start, "layout": (self.style.layout, self._key_layout)}
-        sides: dict[str, tuple[int, Layout]] = {
+        sides: dict[str, tuple[int, KeyLayout]] = {
             "query": (q.shape[2], self.style.layout), "key": (k.shape[2], self._key_layout)
         }  # fmt: skip
         (queries, num_queries), (keys, num_keys) = _spans(
@@ -312,7 +325,7 @@ class _AttendAcrossRanks:
 def _spans(
     ranks: Ranks,
     function: str,
-    sides: Mapping[str, tuple[int, Layout]],
+    sides: Mapping[str, tuple[int, KeyLayout]],
     facts: Mapping[str, object],
     *,
     check: bool,
@@ -330,16 +343,15 @@ def _spans(
     said = agree(ranks, function, facts, own) if check else [own] * ranks.size
     found = []
     for (argument, (_, layout)), counts in zip(sides.items(), zip(*said, strict=True), strict=True):
-        spans = spans_of_ranks(sum(counts), ranks.size, layout)
-        check_shards(function, argument, counts, spans)
-        found.append((spans[ranks.rank], sum(counts)))
+        spans, length = spans_of_shards(function, argument, counts, layout)
+        found.append((spans[ranks.rank], length))
     return found
 
 
-def _own_spans(ranks: Ranks, style: ContextParallel, count: int) -> tuple[Span, ...]:
-    """Where so many tokens of an adapted model lie."""
-    sides: dict[str, tuple[int, Layout]] = {"input_ids": (count, style.layout)}
-    return _spans(ranks, "ContextParallel", sides, {}, check=style.check)[0][0]
+def _own_spans(ranks: Ranks, style: ContextParallel, count: int) -> tuple[tuple[Span, ...], int]:
+    """Where so many tokens of an adapted model lie, and how many all ranks have."""
+    sides: dict[str, tuple[int, KeyLayout]] = {"input_ids": (count, style.layout)}
+    return _spans(ranks, "ContextParallel", sides, {}, check=style.check)[0]
 
 
 @not_compiled
@@ -357,7 +369,7 @@ def _add_at_input(
     with fail_together(ranks, name, check=style.check):
         start = check_count(name, "start", start, least=least)
         check_floating(name, "x", x, "b i e", {"e": position.dim})
-    sides: dict[str, tuple[int, Layout]] = {"x": (x.shape[1], style.layout)}
+    sides: dict[str, tuple[int, KeyLayout]] = {"x": (x.shape[1], style.layout)}
     ((runs, _),) = _spans(ranks, name, sides, {"start": start}, check=style.check)
     forward: Any = type(position).forward
     parts, at = [], 0

@@ -1,4 +1,4 @@
-"""`ring` and `gather` as one function of autograd: rows stay on their rank, keys are exchanged.
+"""`ring`, `gather` and whole keys as one function of autograd: rows stay on their rank.
 
 Kept for backward are this rank's shards, its output, and the softmax of its rows over all keys, by
 which the gradients of each block are computed: statistics of single blocks would converge worse.
@@ -20,12 +20,14 @@ from .cut_call import CutCall
 from .derivatives import refuse_second_derivatives
 from .gather import gather_backward, gather_forward
 from .ring import ring_backward, ring_forward
+from .whole import whole_backward, whole_forward
 
 __all__ = ["cut_attention"]
 
 _METHODS = {
     "ring": (ring_forward, ring_backward),
     "gather": (gather_forward, gather_backward),
+    "whole": (whole_forward, whole_backward),
 }
 
 
@@ -34,7 +36,7 @@ def cut_attention(call: CutCall, method: str) -> tuple[Tensor, Tensor]:
 
     Args:
         call: the call.
-        method: `"ring"` or `"gather"`.
+        method: `"ring"`, `"gather"` or `"whole"`.
     """
     tensors = _learnable(call)
     return _CutAttention.apply(call, method, tuple(tensors), *tensors.values())

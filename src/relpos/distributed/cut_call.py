@@ -71,6 +71,7 @@ class CutCall:
         backend: that computes the parts, by name.
         check: whether ranks tell each other what went wrong.
         window: as the user gave it.
+        whole_keys: whether every rank has all keys, so that none travel.
     """
 
     ranks: Ranks
@@ -82,6 +83,7 @@ class CutCall:
     backend: str
     check: bool
     window: AnyWindow = None
+    whole_keys: bool = False
 
     @property
     def num_queries(self) -> int:

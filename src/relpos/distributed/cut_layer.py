@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from hashlib import blake2b
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -43,6 +44,7 @@ class CutLayer(MultiheadAttention):
     all_heads: int
     all_kv_heads: int
     knows_some_heads: bool
+    dropouts_around: tuple[nn.Module, ...]
 
     @not_compiled
     def forward(  # type: ignore[override]
@@ -199,11 +201,23 @@ def _facts(layer: CutLayer, given: Mapping[str, object]) -> dict[str, object]:
         },
         "autocast": torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None,
         "dropout": layer.dropout if layer.training else 0.0,
+        "the state of torch's generator, of which dropout around the layer draws,": _generator(
+            layer, layer.out_proj.weight.device
+        ),
         # Of each of them gradients are summed, as long as they are wanted.
         "parameters that learn": [n for n, x in layer.named_parameters() if x.requires_grad],
         "tensors given twice": _repeated(given),
     }
     return facts | {name: _described(x) for name, x in given.items()}
+
+
+def _generator(layer: CutLayer, device: torch.device) -> str | None:
+    """The state that all ranks must have, or else their inputs differ from the next layer on."""
+    if not any(part.training and getattr(part, "p", 0) for part in layer.dropouts_around):
+        return None
+    of_device = device.type if device.type in ("cuda", "xpu", "mtia") else "cpu"
+    module = torch if of_device == "cpu" else getattr(torch, of_device)
+    return blake2b(module.get_rng_state().numpy().tobytes(), digest_size=8).hexdigest()
 
 
 def _repeated(given: Mapping[str, object]) -> list[str]:

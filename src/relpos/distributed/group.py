@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 from torch.distributed import GroupMember, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -18,6 +18,8 @@ __all__ = [
     "ExchangeError",
     "Ranks",
     "all_ranks",
+    "check_device_of_group",
+    "check_initialized",
     "exchange_device",
     "resolve_group",
 ]
@@ -107,11 +109,7 @@ def resolve_group(function: str, group: AnyGroup) -> Ranks:
         ValueError: if the mesh has several dimensions, or this process is not of the group.
         RuntimeError: if no process group is there.
     """
-    if not distributed.is_available() or not distributed.is_initialized():
-        raise RuntimeError(
-            f"{function}: there must be a process group, which torch.distributed.init_process_group"
-            " makes under torchrun, got none"
-        )
+    check_initialized(function)
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             named = group.mesh_dim_names or tuple(range(group.ndim))
@@ -134,6 +132,25 @@ def resolve_group(function: str, group: AnyGroup) -> Ranks:
     return Ranks(group, rank, distributed.get_world_size(group))
 
 
+def check_initialized(function: str) -> None:
+    """Raise a RuntimeError unless there are process groups."""
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise RuntimeError(
+            f"{function}: there must be a process group, which torch.distributed.init_process_group"
+            " makes under torchrun, got none"
+        )
+
+
+def check_device_of_group(function: str, x: Tensor, group: ProcessGroup) -> None:
+    """Raise a ValueError unless a group's processes can exchange tensors where `x` lies."""
+    devices = _devices(group)
+    if x.device.type not in devices:
+        raise ValueError(
+            f"{function}: q must lie where the process group exchanges tensors "
+            f"({' or '.join(devices)}), got {x.device.type}"
+        )
+
+
 def all_ranks(function: str) -> Ranks:
     """All processes there are.
 
@@ -149,8 +166,12 @@ def all_ranks(function: str) -> Ranks:
 
 def exchange_device(group: ProcessGroup) -> torch.device:
     """Where tensors lie that are exchanged without being anybody's input."""
-    # Such as "cpu:gloo,cuda:nccl".
-    devices = [each.partition(":")[0] for each in distributed.get_backend_config(group).split(",")]
+    devices = _devices(group)
     if "cpu" in devices:
         return torch.device("cpu")
     return torch.device(devices[0], torch.accelerator.current_device_index())
+
+
+def _devices(group: ProcessGroup) -> list[str]:
+    """The kinds of devices whose tensors are exchanged: of "cpu:gloo,cuda:nccl" both."""
+    return [each.partition(":")[0] for each in distributed.get_backend_config(group).split(",")]

@@ -34,13 +34,20 @@ from .positions import check_gathered
 
 __all__ = ["HeadParallel"]
 
+_DROPOUTS = (
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
+
 
 class HeadParallel(ParallelStyle):
     """Each rank has some of the heads of every `relpos.layers.MultiheadAttention` in a module.
 
     For `torch.distributed.tensor.parallel.parallelize_module`. The layer is called as before, with
     the whole input on every rank, and returns the whole output. It may be combined with
-    `ContextParallel` over another dimension of the mesh, applied after it, and with `fully_shard`.
+    `ContextParallel` over another dimension of the mesh, applied after it, and with `fully_shard`
+    (not with DistributedDataParallel, which takes no DTensors). Where anything else of the model is
+    dropped out in training, the ranks must have the same random numbers: one `torch.manual_seed`.
+    `relpos.distributed.clip_grad_norm_` clips gradients.
 
     Args:
         check: whether the ranks first compare their arguments, and tell each other whether they
@@ -79,9 +86,15 @@ class HeadParallel(ParallelStyle):
         agree(ranks, "HeadParallel", facts, (), error)
         # What has two names, in one layer or in several, stays one.
         made: dict[Tensor, nn.Parameter] = {}
+        dropouts = tuple(part for part in module.modules() if isinstance(part, _DROPOUTS))
         for layer in layers.values():
             _cut_layer(layer, device_mesh, ranks, made, check=self.check)
+            assert isinstance(layer, CutLayer)
+            layer.dropouts_around = dropouts
         return module
+
+    def __repr__(self) -> str:
+        return f"HeadParallel(check={self.check})"
 
 
 def _layers(module: nn.Module, mesh: DeviceMesh, ranks: Ranks) -> dict[str, MultiheadAttention]:

@@ -6,6 +6,7 @@
 - `"contiguous"`: rank `r` holds chunk `r` of P.
 
 Chunks that cannot be equal differ by one token, the longer ones first, as by `torch.tensor_split`.
+Keys of another sequence, such as a short text, may also be `"whole"`, the same on every rank.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ from .group import AnyGroup, Ranks, resolve_group
 from .not_compiled import not_compiled
 
 __all__ = [
+    "KeyLayout",
     "Layout",
     "Span",
+    "check_key_layout",
     "check_layout",
-    "check_shards",
     "in_order",
     "shard",
     "spans",
     "spans_of_ranks",
+    "spans_of_shards",
     "unshard",
 ]
 
 Layout = Literal["zigzag", "contiguous"]
+KeyLayout = Literal["zigzag", "contiguous", "whole"]
 Span = tuple[int, int]  # tokens `first..end-1` of the sequence
 
 
@@ -123,8 +127,7 @@ def unshard(
     except Exception as found:
         error = found
     counts = [count for (count,) in agree(ranks, "unshard", facts, numbers, error)]
-    cut = spans_of_ranks(sum(counts), ranks.size, layout)
-    check_shards("unshard", "x", counts, cut)
+    cut, _ = spans_of_shards("unshard", "x", counts, layout)
     return _Unshard.apply(x, ranks, cut, dim)
 
 
@@ -168,19 +171,21 @@ def in_order(shards: Sequence[Tensor], dim: int, cut: Sequence[Sequence[Span]]) 
     return torch.cat([x for _, x in sorted(found, key=lambda pair: pair[0])], dim)
 
 
-def spans_of_ranks(length: int, size: int, layout: Layout) -> tuple[tuple[Span, ...], ...]:
+def spans_of_ranks(length: int, size: int, layout: KeyLayout) -> tuple[tuple[Span, ...], ...]:
     """What each of `size` ranks holds.
 
     Args:
         length: in tokens.
         size: P.
-        layout: `"zigzag"` or `"contiguous"`.
+        layout: `"zigzag"`, `"contiguous"` or `"whole"`.
 
     >>> spans_of_ranks(8, 2, "zigzag")
     (((0, 2), (6, 8)), ((2, 6),))
     >>> spans_of_ranks(7, 2, "contiguous")
     (((0, 4),), ((4, 7),))
     """
+    if layout == "whole":
+        return (_runs([(0, length)]),) * size
     count = 2 * size if layout == "zigzag" else size
     ends = [0]
     for chunk in range(count):
@@ -210,10 +215,39 @@ def check_layout(function: str, argument: str, layout: object) -> None:
         )
 
 
-def check_shards(
-    function: str, argument: str, counts: Sequence[int], cut: Sequence[Sequence[Span]]
-) -> None:
-    """Raise a ShapeError unless every rank has as many tokens as its spans."""
+def check_key_layout(function: str, layout: object) -> None:
+    """Raise a ValueError unless it is a layout of keys, or None."""
+    if layout is not None and (
+        not isinstance(layout, str) or layout not in ("zigzag", "contiguous", "whole")
+    ):
+        raise ValueError(
+            f"{function}: key_layout must be None, 'zigzag', 'contiguous' or 'whole', "
+            f"got {one_line(layout)}"
+        )
+
+
+def spans_of_shards(
+    function: str, argument: str, counts: Sequence[int], layout: KeyLayout
+) -> tuple[tuple[tuple[Span, ...], ...], int]:
+    """What each rank holds, and how many tokens the sequence has.
+
+    Args:
+        function: the public function.
+        argument: of it, of which the shards are.
+        counts: the tokens of each rank's.
+        layout: how they are said to be cut.
+
+    Raises:
+        ShapeError: unless every rank has as many tokens as that gives it.
+    """
+    if layout == "whole":
+        if len(set(counts)) > 1:
+            raise ShapeError(
+                f"{function}: {argument} must be whole, with the same tokens on every rank, got "
+                f"{', '.join(map(str, counts))} of them"
+            )
+        return spans_of_ranks(counts[0], len(counts), layout), counts[0]
+    cut = spans_of_ranks(sum(counts), len(counts), layout)
     for rank, (count, own) in enumerate(zip(counts, cut, strict=True)):
         wanted = sum(end - first for first, end in own)
         if count != wanted:
@@ -221,6 +255,7 @@ def check_shards(
                 f"{function}: {argument} must be cut as relpos.distributed.shard cuts "
                 f"{sum(counts)} tokens, {wanted} of them on rank {rank}, got {count} there"
             )
+    return cut, sum(counts)
 
 
 def _check_axis(function: str, x: Tensor, dim: object) -> int:

@@ -32,12 +32,16 @@ def choose_method(call: CutCall, method: str) -> str:
     """The method of a call.
 
     `"auto"` is `"heads"` where that sends least and gives every rank as many heads: with `h` query
-    and `g` key heads on `P` ranks it sends `(h + g) / (g P)` of what the others do. Otherwise it
-    is `"gather"` while keys and values of the whole sequence are small, and then `"ring"`.
+    and `g` key heads on `P` ranks it sends `(h + g) / (g P)` of what `"gather"` does. Otherwise it
+    is `"ring"` where a window ends it early, `"gather"` while keys and values of the whole sequence
+    are small, and then `"ring"`.
 
     Args:
         call: the call.
         method: by name.
+
+    Returns:
+        The method; `"whole"` where every rank has all keys, and nothing is exchanged.
 
     Raises:
         ValueError: if there are fewer query heads than ranks, for `"heads"`.
@@ -46,10 +50,20 @@ def choose_method(call: CutCall, method: str) -> str:
     local, size = call.local, call.ranks.size
     heads, kv_heads = local.q.shape[1], local.k.shape[1]
     grid = isinstance(local.terms, GridTerms)
+    if call.whole_keys:
+        if grid:
+            raise BackendError(
+                "attention: key_layout 'whole' does not support GridTerms: a rank's tokens are no "
+                "grid"
+            )
+        return "whole"
     if method == "auto":
         even = heads % size == 0 and kv_heads % size == 0
-        if grid or size == 1 or (even and heads + kv_heads <= kv_heads * size):
+        sent = (heads + kv_heads) * (size - 1)
+        if grid or size == 1 or (even and sent <= kv_heads * size * (call.hops - 1)):
             method = "heads"
+        elif call.hops < size:
+            method = "ring"
         else:
             batch, _, _, width = local.k.shape
             numbers = batch * kv_heads * call.num_keys * (width + local.v.shape[3])
