@@ -244,6 +244,11 @@ def _refused(rank, size) -> None:
             ContextParallel().apply_to(mixed, world())
         assert mixed["line"].attend_elsewhere is None
 
+    layer = MultiheadAttention(8, 2)
+    ContextParallel(key_layout="whole").apply_to(layer, world())
+    with pytest.raises(ValueError, match="where keys are the queries' own tokens, got 'whole'"):
+        layer(x, x, x, need_weights=False)
+
     layer = MultiheadAttention(8, 2, position=Grid(4, (1, 3)))
     ContextParallel().apply_to(layer, world())
     with pytest.raises(ValueError, match="position must be one of a sequence where it is cut"):

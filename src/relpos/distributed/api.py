@@ -81,9 +81,9 @@ def attention(
             that of this rank's queries. `GridTerms` describe the whole grid.
         group: a process group, or a mesh of one dimension such as `mesh["cp"]`.
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
-        key_layout: that of the keys, if it is another one; None: `layout`. `"whole"`: keys and what
-            belongs to them, are all there, the same on every rank, so that nothing is exchanged,
-            whatever the method; their gradients are this rank's part of the sum.
+        key_layout: that of the keys, if it is another one; None: `layout`. `"whole"`: every rank
+            gives all keys, and what belongs to them; nothing is exchanged then, whatever the
+            method, and their gradients are this rank's part of the sum.
         method: `"heads"` (each rank some heads of the whole sequence), `"gather"` (each rank all
             keys for a while), `"ring"` (keys travel; memory is that of a rank's own tokens), or
             `"auto"` (`relpos.distributed.method`).

@@ -71,8 +71,8 @@ class ContextParallel(ParallelStyle):
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
         method: as in `relpos.distributed.attention`.
         key_layout: that of the keys where they are those of another sequence, an encoder's output;
-            None: `layout`. `"whole"`: every rank has all of them, the same; for layers of
-            cross-attention alone (`{"cross_attention": ContextParallel(key_layout="whole")}`).
+            None: `layout`. `"whole"`: every rank has all of them, the same. It is for layers of
+            cross-attention alone: `{"cross": ContextParallel(key_layout="whole")}`.
         check: as in `relpos.distributed.attention`.
 
     Raises:
@@ -249,6 +249,7 @@ class _AttendAcrossRanks:
         v: Tensor,
         x: Tensor,
         *,
+        self_attention: bool,
         causal: bool,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
@@ -261,9 +262,15 @@ class _AttendAcrossRanks:
             "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "documents": documents,
             "query_documents": query_documents, "key_ranges": key_ranges,
         }  # fmt: skip
+        together = partial(fail_together, self.ranks, "MultiheadAttention", check=self.style.check)
+        if self_attention and self._key_layout != self.style.layout:
+            with together():
+                raise ValueError(
+                    "MultiheadAttention: key_layout of ContextParallel must be None or the layout "
+                    f"where keys are the queries' own tokens, got {self._key_layout!r}"
+                )
         tokens = self._tokens(q, k, query_start, given)
         b, h, i, j = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-        together = partial(fail_together, self.ranks, "MultiheadAttention", check=self.style.check)
         # As `attn_mask` is. A single key may be taken for one that stands for all.
         of_all_keys = attn_mask is not None or tokens.num_keys <= self.ranks.size
         key_layout = self._key_layout

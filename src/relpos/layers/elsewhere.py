@@ -25,6 +25,7 @@ class AttendElsewhere(Protocol[_Layer_contra]):
         v: Tensor,
         x: Tensor,
         *,
+        self_attention: bool,
         causal: bool,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
@@ -33,7 +34,10 @@ class AttendElsewhere(Protocol[_Layer_contra]):
         query_documents: Tensor | None,
         key_ranges: AnyKeyRanges,
     ) -> Tensor:
-        """The heads' outputs `(b, h, i, d)`, from arguments as `forward` is given them."""
+        """The heads' outputs `(b, h, i, d)`, from arguments as `forward` is given them.
+
+        `self_attention` says whether queries, keys and values are made of one tensor.
+        """
         ...
 
 

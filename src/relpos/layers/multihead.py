@@ -264,9 +264,9 @@ class MultiheadAttention(InputProjections):
         if self.attend_elsewhere is not None:
             check_elsewhere(need_weights=need_weights, cache=cache)
             heads = self.attend_elsewhere(
-                self, q, k, v, query, causal=is_causal, key_padding_mask=key_padding_mask,
-                attn_mask=attn_mask, query_start=query_start, documents=documents,
-                query_documents=query_documents, key_ranges=key_ranges,
+                self, q, k, v, query, self_attention=self_attention, causal=is_causal,
+                key_padding_mask=key_padding_mask, attn_mask=attn_mask, query_start=query_start,
+                documents=documents, query_documents=query_documents, key_ranges=key_ranges,
             )  # fmt: skip
             return self._output(heads, single=single), None
         j = k.shape[2] + (0 if cache is None else cache.length)
