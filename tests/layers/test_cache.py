@@ -1,6 +1,7 @@
 """The key-value cache: growing, beams, copies, and what an error undoes."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -315,3 +316,25 @@ def test_batch_entries_that_there_are_not_are_named(index: list[int]):
     with pytest.raises(ValueError, match=r"index must be numbers of batch entries, 0..1, got \["):
         cache.reorder(torch.tensor(index))
     cache.reorder(torch.tensor([1, 0]))
+
+
+def test_a_cache_is_one_layers():
+    x, cache = normal(1, 4, 8), KeyValueCache()
+    first, second = (MultiheadAttention(8, 2).double().eval() for _ in range(2))
+
+    def attend(layer: MultiheadAttention, cache: KeyValueCache) -> None:
+        layer(x, x, x, need_weights=False, cache=cache)
+
+    attend(first, cache)
+    attend(first, cache)
+    with pytest.raises(ValueError, match="cache must be one layer's, got one with 8 tokens of ano"):
+        attend(second, cache)
+    assert cache.length == 8
+    model, copied = copy.deepcopy((first, cache))
+    attend(model, copied)
+    attend(first, pickle.loads(pickle.dumps(cache)))
+    cache.reset()
+    attend(second, cache)
+    del second  # nobody's, then
+    attend(first, cache)
+    assert cache.length == 8

@@ -1,5 +1,7 @@
 """What layers and `logits` hand to a position: what it reads, and the scale that it needs."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -226,3 +228,20 @@ def test_logits_without_the_input_that_is_read_are_refused():
     q = normal(1, 3, 5, 4)
     with pytest.raises(ValueError, match=r"Input.logits: x must be given, .*, got None"):
         Input().logits(q, q)
+
+
+@pytest.mark.parametrize("option", ["query_start", "key_start", "shape", "query_shape"])
+@pytest.mark.parametrize("kind", [nn.Module, Position])
+def test_a_scheme_that_takes_what_it_does_not_say_it_reads_is_refused(kind: type, option: str):
+    names: dict[str, Any] = {}
+    exec(f"def forward(self, q, k, *, {option}=None): ...", names)
+    forgot = type("Forgot", (kind,), names)
+    said = f"here: position must say reads_{option} = True where it takes {option}=, .* got Forgot"
+    with pytest.raises(TypeError, match=said):
+        check_position("here", "position", forgot())
+    for answer in (True, False):
+        says = type("Says", (forgot,), {f"reads_{option}": answer})
+        check_position("here", "position", says())
+    given = forgot()
+    setattr(given, f"reads_{option}", False)
+    check_position("here", "position", given)

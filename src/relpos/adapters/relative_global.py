@@ -100,6 +100,7 @@ class RelativeGlobalAttention(nn.Module):
         terms = Terms(keys=OffsetTable(self.Er[None], first=1 - self.max_len))
         with rollback_on_error(cache):
             if cache is not None:
+                cache.claim(self)
                 k, v = cache.append(k, v)
             heads = attention(q, k, v, terms, causal=True)
         return self.dropout(heads.transpose(1, 2).flatten(2))

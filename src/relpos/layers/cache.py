@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..checks import check_count, check_floating, check_integers, check_like, check_shape
 from ..ops.locality import Window
@@ -82,6 +84,10 @@ class KeyValueCache:
         self._base = self._last_call = 0
         self._buffers: tuple[Tensor, Tensor] | None = None
         self._made_in_program = torch.compiler.is_exporting()
+        self._layer: weakref.ref[nn.Module] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_layer": None}  # a copy goes with a copy of the layer
 
     @property
     def length(self) -> int:
@@ -120,6 +126,22 @@ class KeyValueCache:
         left = None if window is None or torch.compiler.is_exporting() else window[0]
         first_query = self._length + new - queries
         return 0 if left is None else max(0, min(first_query - left, self._length))
+
+    def claim(self, layer: nn.Module) -> None:
+        """Say whose keys and values are appended from now on; not in code that is compiled.
+
+        Raises:
+            ValueError: if there are tokens of another layer.
+        """
+        if torch.compiler.is_compiling():
+            return
+        other = None if self._layer is None else self._layer()
+        if self._length and other is not None and other is not layer:
+            raise ValueError(
+                f"{type(layer).__name__}: cache must be one layer's, got one with "
+                f"{self._length} tokens of another layer: each layer has a KeyValueCache of its own"
+            )
+        self._layer = weakref.ref(layer)
 
     def append(
         self, k: Float[Tensor, "b g i d"], v: Float[Tensor, "b g i dv"], *, start: int = 0

@@ -275,6 +275,7 @@ class MultiheadAttention(InputProjections):
         )
         with rollback_on_error(cache):
             if cache is not None:
+                cache.claim(self)
                 stays = query_start is not None or not self._shifts  # may go back, as over a memory
                 start = (
                     0 if stays else cache.first_seen(q.shape[2], k.shape[2], self._window_of_row)

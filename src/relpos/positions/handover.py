@@ -55,15 +55,32 @@ def check_position(owner: str, argument: str, position: Callable[..., Any]) -> N
         return
     # What has no forward of its own (`nn.ModuleList`) has that of `nn.Module`, which only raises.
     unwritten = getattr(forward, "__func__", None) is nn.Module.forward
+    fits = False
     with suppress(TypeError):
         if not unwritten:
             taken.bind(*given, **dict.fromkeys(options))
-            return
+            fits = True
+    if fits:
+        for option in reads:
+            if option in taken.parameters and not _says(position, f"reads_{option}"):
+                raise TypeError(
+                    f"{owner}: {argument} must say reads_{option} = True where it takes {option}=, "
+                    f"or False where it is not to be given it, got {name} without"
+                )
+        return
     call = ", ".join([*given, *(f"{option}=" for option in options)])
     instead = "has no forward" if unwritten else f"takes ({', '.join(taken.parameters)})"
     raise TypeError(
         f"{owner}: {argument} must be called as position({call}), got {name}, which {instead}"
     )
+
+
+def _says(position: Callable[..., Any], attribute: str) -> bool:
+    """Whether it has the attribute, but not as the default that `Position` has."""
+    if getattr(position, attribute, False) or attribute in getattr(position, "__dict__", {}):
+        return True
+    kinds = type(position).__mro__
+    return any(attribute in vars(kind) for kind in kinds if kind.__name__ != "Position")
 
 
 def apply_position(

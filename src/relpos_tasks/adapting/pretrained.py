@@ -1,4 +1,4 @@
-"""A saved model of transformers by the class that its configuration names."""
+"""A saved model of transformers by the class, or else the type, that its configuration names."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ def load_pretrained(folder: Path) -> nn.Module:
             "downloaded: save_pretrained makes such a folder"
         )
     try:
-        names = json.loads(path.read_text("utf-8")).get("architectures") or ["(none)"]
-    except (AttributeError, ValueError) as error:
+        said = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
         raise ValueError(f"adapt: {path} must be a model's configuration, got {error}") from error
+    if not isinstance(said, dict):
+        raise ValueError(f"adapt: {path} must be a model's configuration, got a JSON {said!r:.60}")
+    names = said.get("architectures") or [_base_model(said.get("model_type"))]
     name = names[0] if isinstance(names, list) else names
     cls: Any = getattr(transformers, name, None) if isinstance(name, str) else None
     if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
@@ -61,3 +64,12 @@ def load_pretrained(folder: Path) -> nn.Module:
         weight, found, needed = misfits[0]
         raise ValueError(f"{wanted}{weight} of {tuple(found)}, where it says {tuple(needed)}")
     return model.eval()
+
+
+def _base_model(kind: Any) -> str:
+    """The class of a type's model without a head, for a configuration that names none."""
+    try:
+        base: Any = transformers.MODEL_MAPPING[transformers.CONFIG_MAPPING[kind]]
+        return base.__name__
+    except (AttributeError, KeyError, TypeError):
+        return "(none)"

@@ -36,6 +36,7 @@ def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor]
     generator = torch.Generator().manual_seed(0)
     if name == "pixel_values":
         image, words = _image(config, length, generator)
+        image |= _decoder_inputs(model, 128, generator)
         _check_needs(model, image)
         return image, words
     if name not in _LENGTHS:
@@ -82,9 +83,13 @@ def _check_needs(model: Any, given: dict[str, Tensor]) -> None:
 
 
 def _tokens(config: Any, count: int, generator: torch.Generator) -> Tensor:
-    if not hasattr(config.get_text_config(), "vocab_size"):
+    try:
+        text = config.get_text_config()
+    except ValueError as error:  # of several that there are
+        raise ValueError(f"adapt: a check must be of a model of one text, got {error}") from error
+    if not hasattr(text, "vocab_size"):
         raise ValueError("adapt: a check of token ids must be of a model that has a vocab_size")
-    return torch.randint(config.get_text_config().vocab_size, (1, count), generator=generator)
+    return torch.randint(text.vocab_size, (1, count), generator=generator)
 
 
 def _decoder_inputs(model: Any, count: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -129,7 +134,14 @@ def _image(
 ) -> tuple[dict[str, Tensor], str]:
     if length is not None:
         raise ValueError("--length: must be left out for a model of images, whose size is its own")
-    vision = getattr(config, "vision_config", config)
+    parts = (
+        getattr(config, name, None) for name in ("vision_config", "encoder", "backbone_config")
+    )
+    vision = next(
+        (part for part in (*parts, config) if getattr(part, "image_size", None) is not None), None
+    )
+    if vision is None:
+        raise ValueError("adapt: a check of images must be of a model that has an image_size")
     size = vision.image_size
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
     pixels = torch.randn(1, vision.num_channels, height, width, generator=generator)

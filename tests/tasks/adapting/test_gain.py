@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import T5Config, T5EncoderModel
@@ -53,3 +55,15 @@ def test_a_model_of_which_all_is_left_is_refused_with_the_reasons():
         ValueError, match=r"adapt: a check must be .* that is adapted, got\nadapted: 0"
     ):
         measure_gain(model, {"input_ids": torch.ones(1, 3, dtype=torch.long)})
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is Linux's")
+@pytest.mark.no_typecheck
+def test_the_memory_of_a_run_does_not_depend_on_those_before():
+    """What they freed is no longer counted as what there is before it."""
+    sizes = {"d_model": 64, "num_heads": 8, "d_kv": 16, "d_ff": 64, "num_layers": 1}
+    model = T5EncoderModel(T5Config(**sizes, vocab_size=9)).eval()
+    found = measure_gain(model, {"input_ids": torch.ones(1, 1500, dtype=torch.long)})
+    # Scores and weights of all pairs, in float32; of the adapted model queries, keys and values.
+    assert found.original.peak_mib > 8 * 1500**2 * 4 / 2**20
+    assert 0 < found.adapted.peak_mib < found.original.peak_mib / 2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
 from relpos_tasks.adapting import make_inputs, measure_gain
-from tests.adapters.models import CASES
+from tests.adapters.models import BY_NAME, CASES
 from tests.adapters.models.case import Case
 
 pytestmark = pytest.mark.no_typecheck
@@ -43,3 +44,26 @@ def test_a_model_takes_the_inputs_that_are_made_for_it(case: Case):
     with torch.no_grad():
         outputs = model(**inputs)
     assert any(isinstance(x, torch.Tensor) for x in outputs.values())
+
+
+def test_an_encoder_of_images_in_a_larger_model_says_their_size():
+    encoder = BY_NAME["donut swin"].model().config
+    decoder = transformers.BartConfig(
+        vocab_size=30, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=16
+    )
+    model = transformers.VisionEncoderDecoderModel(
+        transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    ).eval()
+    inputs, words = make_inputs(model, None)
+    assert words.endswith(" pixels")
+    assert measure_gain(model, inputs, rounds=1).report
+    model.config.encoder = decoder
+    with pytest.raises(ValueError, match="must be of a model that has an image_size"):
+        make_inputs(model, None)
+
+
+def test_whatever_a_models_own_code_raises_is_said():
+    model = BY_NAME["t5"].model()
+    model.get_encoder().forward = lambda *_, **__: {}["no such key"]
+    with pytest.raises(ValueError, match="must take random inputs, got 'no such key'"):
+        measure_gain(model, make_inputs(model, 8)[0])

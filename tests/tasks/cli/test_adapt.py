@@ -78,8 +78,9 @@ def test_bad_folders_are_one_line(relpos, tmp_path, saved):
     for wrong in (["NoSuchModel"], ["pipeline"], ["T5Config"], {"a": 1}, [3], 3):
         config.write_text(json.dumps({"architectures": wrong}))
         assert "must name an architecture of transformers" in refused(relpos, tmp_path)
-    config.write_text("{}")
-    assert "got (none)" in refused(relpos, tmp_path)
+    for none in ("{}", '{"model_type": "no_such"}', '{"model_type": 3}'):
+        config.write_text(none)
+        assert "got (none)" in refused(relpos, tmp_path)
     folder = saved("t5")
     config = folder / "config.json"
     whole = json.loads(config.read_text())
@@ -123,3 +124,15 @@ def test_a_check_goes_no_further_than_learned_positions(relpos, saved):
     said = refused(relpos, saved("mpnet"), "--check", "--length", 100_000)
     assert "--length: must be at most " in said
     assert "for MPNetModel, which has no position for more tokens, got 100000" in said
+
+
+def test_a_configuration_that_names_no_class_is_of_the_model_without_a_head(relpos, tmp_path):
+    model = transformers.DebertaV2Model(BY_NAME["deberta_v3"].model().config)
+    model.save_pretrained(tmp_path / "saved")
+    path = tmp_path / "saved" / "config.json"
+    said = json.loads(path.read_text())
+    del said["architectures"]
+    path.write_text(json.dumps(said))
+    status, out, _ = relpos("adapt", tmp_path / "saved")
+    assert status == 0
+    assert "adapted: 2" in out
