@@ -285,8 +285,11 @@ def test_a_layer_that_knows_no_window_refuses_a_rolled_cache():
     cache, x, layer = KeyValueCache(), normal(2, 9, 16), layer_of(num_kv_heads=4)
     for _ in range(2):
         layer(x, x, x, is_causal=True, cache=cache)
-    with pytest.raises(ValueError, match="start must be at least 3, as a layer with a window"):
+    with pytest.raises(ValueError, match="cache must be one layer's, got one with 18 tokens of an"):
         RelativeGlobalAttention(16, 4, max_len=7).double()(x, cache=cache)
+    copied = copy.copy(cache)  # which no layer has called its own
+    with pytest.raises(ValueError, match="start must be at least 3, as a layer with a window"):
+        RelativeGlobalAttention(16, 4, max_len=7).double()(x, cache=copied)
     with pytest.raises(ValueError, match="start must be at least 3"):
         layer(x, x, x, cache=cache, query_start=0)
     assert (cache.start, cache.length) == (3, 18)
