@@ -20,8 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.no_typecheck]
 def test_every_part_on_few_tokens(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(distributed, "RANKS", (2,))
     monkeypatch.setattr(distributed, "ROUNDS", 2)
-    # Each measured rank is a process of its own, seconds of imports each.
-    monkeypatch.setattr(distributed, "METHODS", ("ring", "gather"))
     out = tmp_path / "some.json"
     for parts in (["bytes", "time"], ["timeline", "plan", "memory"]):
         given = ["--length", "128", "--out", str(out), "--parts", *parts]

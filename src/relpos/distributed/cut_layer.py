@@ -215,8 +215,7 @@ def _generator(layer: CutLayer, device: torch.device) -> str | None:
     """The state that all ranks must have, or else their inputs differ from the next layer on."""
     if not any(part.training and getattr(part, "p", 0) for part in layer.dropouts_around):
         return None
-    of_device = device.type if device.type in ("cuda", "xpu", "mtia") else "cpu"
-    module = torch if of_device == "cpu" else getattr(torch, of_device)
+    module = torch if device.type == "cpu" else torch.get_device_module(device)
     return blake2b(module.get_rng_state().numpy().tobytes(), digest_size=8).hexdigest()
 
 

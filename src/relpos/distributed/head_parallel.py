@@ -88,9 +88,7 @@ class HeadParallel(ParallelStyle):
         made: dict[Tensor, nn.Parameter] = {}
         dropouts = tuple(part for part in module.modules() if isinstance(part, _DROPOUTS))
         for layer in layers.values():
-            _cut_layer(layer, device_mesh, ranks, made, check=self.check)
-            assert isinstance(layer, CutLayer)
-            layer.dropouts_around = dropouts
+            _cut_layer(layer, device_mesh, ranks, made, dropouts, check=self.check)
         return module
 
     def __repr__(self) -> str:
@@ -194,6 +192,7 @@ def _cut_layer(
     mesh: DeviceMesh,
     ranks: Ranks,
     made: dict[Tensor, nn.Parameter],
+    dropouts: tuple[nn.Module, ...],
     *,
     check: bool,
 ) -> None:
@@ -204,6 +203,7 @@ def _cut_layer(
         mesh: of the ranks.
         ranks: which have some heads each.
         made: what parameters of schemes have become; more are added.
+        dropouts: of the module whose layers are cut.
         check: as of `HeadParallel`.
     """
     sizes = layer._sizes
@@ -230,6 +230,7 @@ def _cut_layer(
     assert isinstance(out_proj, SummedLinear)
     layer.ranks = out_proj.ranks = ranks
     layer.check = out_proj.check = check
+    layer.dropouts_around = dropouts
     layer.all_heads, layer.all_kv_heads = layer.num_heads, layer.num_kv_heads
     layer.knows_some_heads = axes is not None
     layer.num_heads //= ranks.size

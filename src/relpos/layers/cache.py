@@ -130,6 +130,9 @@ class KeyValueCache:
     def claim(self, layer: nn.Module) -> None:
         """Say whose keys and values are appended from now on; not in code that is compiled.
 
+        Args:
+            layer: that calls `append` next.
+
         Raises:
             ValueError: if there are tokens of another layer.
         """

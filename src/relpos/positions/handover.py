@@ -79,8 +79,8 @@ def _says(position: Callable[..., Any], attribute: str) -> bool:
     """Whether it has the attribute, but not as the default that `Position` has."""
     if getattr(position, attribute, False) or attribute in getattr(position, "__dict__", {}):
         return True
-    kinds = type(position).__mro__
-    return any(attribute in vars(kind) for kind in kinds if kind.__name__ != "Position")
+    others = (kind for kind in type(position).__mro__ if kind.__module__ != f"{__package__}.base")
+    return any(attribute in vars(kind) for kind in others)
 
 
 def apply_position(
