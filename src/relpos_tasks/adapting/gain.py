@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import statistics
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relpos.adapters import Report, adapt, restore
+from relpos.adapters import Adapted, Report, adapt, restore
 from relpos.errors import is_out_of_memory
 from relpos.ops.locality import Window
 
 from ..machine import status_mib
 
 __all__ = ["Gain", "measure_gain"]
+
+_PART = "of a larger model save the part with relative attention by itself, and check that"
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ def measure_gain(
         rounds: of one run each, after a first one that does not count.
 
     Raises:
-        ValueError: if the model has nothing to adapt, takes no window, or not these inputs.
+        ValueError: if the model has nothing to adapt, takes no window, or not these inputs, or
+            calls nothing that is adapted for them.
     """
     if window is not None:
         # Refused before anything is run.
@@ -110,11 +114,17 @@ def measure_gain(
     if window is not None:
         ways["windowed"] = {"window": window}
     runs: dict[str, Run | None] = {}
-    for _ in range(rounds + 1):
-        for name, options in ways.items():
-            if name in runs and runs[name] is None:
-                continue
-            runs[name] = _next(runs.get(name), _once(model, inputs, options))
+    # What there is now stays: garbage is collected before each run, and need not look there.
+    gc.collect()
+    gc.freeze()
+    try:
+        for _ in range(rounds + 1):
+            for name, options in ways.items():
+                if name in runs and runs[name] is None:
+                    continue
+                runs[name] = _next(runs.get(name), _once(model, inputs, options))
+    finally:
+        gc.unfreeze()
     adapted = runs["adapted"]
     if adapted is None:
         raise MemoryError
@@ -125,26 +135,41 @@ def _once(
     model: nn.Module, inputs: dict[str, Tensor], options: dict[str, Any] | None
 ) -> Run | None:
     """One forward pass; None if memory runs out."""
+    called: list[nn.Module] = []
+    hooks = []
     if options is not None:
         adapt(model, **options)
+        hooks = [
+            module.register_forward_pre_hook(lambda module, _: called.append(module))
+            for module in model.modules()
+            if isinstance(module, Adapted) and module.scheme
+        ]
     try:
         before = _reset_peak()
         with torch.no_grad():
             # Some draw numbers even in evaluation.
             torch.manual_seed(0)
             start = time.perf_counter()
-            output = _first_tensor(model(**inputs))
+            outputs = model(**inputs)
             seconds = time.perf_counter() - start
         peak = None if before is None else max(0.0, status_mib("VmHWM") - before)
-        return Run([seconds], peak, output)
     except Exception as error:  # of whatever the model's own code raises
         if is_out_of_memory(error):
             return None
+        said = textwrap.shorten(f"{type(error).__name__}: {error}", 200)
         raise ValueError(
-            f"adapt: {type(model).__name__} must take random inputs, got {error}"
+            f"adapt: {type(model).__name__} must take random inputs, got {said}; {_PART}"
         ) from error
     finally:
+        for hook in hooks:
+            hook.remove()
         restore(model)
+    if hooks and not called:
+        raise ValueError(
+            f"adapt: {type(model).__name__} must attend in adapted modules where it is given "
+            f"{', '.join(inputs)} alone, got none; {_PART}"
+        )
+    return Run([seconds], peak, _first_tensor(outputs))
 
 
 def _next(runs: Run | None, run: Run | None) -> Run | None:
@@ -155,11 +180,12 @@ def _next(runs: Run | None, run: Run | None) -> Run | None:
 
 
 def _first_tensor(outputs: Any) -> Tensor:
-    """The first floating tensor with more than one axis that a model returns."""
+    """The first floating tensor with more than one axis that a model returns; of maps the last."""
     values = outputs if isinstance(outputs, tuple) else outputs.values()
     for value in values:
-        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1:
-            return value
+        last = value[-1] if isinstance(value, (tuple, list)) and value else value
+        if isinstance(last, Tensor) and last.is_floating_point() and last.ndim > 1:
+            return last
     raise ValueError("adapt: a check must be of a model that returns tensors, got none")
 
 

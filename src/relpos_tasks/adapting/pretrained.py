@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,22 @@ _UNREADABLE = (
 def load_pretrained(folder: Path) -> nn.Module:
     """The model in a folder that `save_pretrained` wrote, in evaluation.
 
+    It warns of weights that are not there, such as those of a new head.
+
     Args:
         folder: with `config.json` and weights.
 
     Raises:
-        ValueError: if there is no such folder, file or class, or the weights cannot be read.
+        ValueError: if there is no such folder, file or class, the weights cannot be read, or they
+            are an adapter's alone.
     """
     path = folder / "config.json"
+    if (folder / "adapter_config.json").is_file():
+        raise ValueError(
+            f"adapt: model must be a folder of a whole model, got {str(folder)!r} with an adapter "
+            "of PEFT: merge_and_unload() and save_pretrained() make one, and adapt(model) takes a "
+            "model with adapters as it is"
+        )
     if not path.is_file():
         raise ValueError(
             f"adapt: model must be a folder with a config.json, got {str(folder)!r}; nothing is "
@@ -63,6 +73,12 @@ def load_pretrained(folder: Path) -> nn.Module:
     if misfits := sorted(info["mismatched_keys"]):
         weight, found, needed = misfits[0]
         raise ValueError(f"{wanted}{weight} of {tuple(found)}, where it says {tuple(needed)}")
+    if missing := sorted(info["missing_keys"]):
+        warnings.warn(
+            f"{folder} lacks weights of {name}, which are random here: {len(missing)}, the first "
+            f"{missing[0]}",
+            stacklevel=2,
+        )
     return model.eval()
 
 
@@ -70,6 +86,6 @@ def _base_model(kind: Any) -> str:
     """The class of a type's model without a head, for a configuration that names none."""
     try:
         base: Any = transformers.MODEL_MAPPING[transformers.CONFIG_MAPPING[kind]]
-        return base.__name__
+        return (base[0] if isinstance(base, tuple) else base).__name__
     except (AttributeError, KeyError, TypeError):
         return "(none)"

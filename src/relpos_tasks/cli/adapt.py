@@ -29,8 +29,8 @@ def adapt_command(
         typer.Option(
             min=1,
             max=1 << 24,
-            help="Tokens, frames of features or samples of audio of the check; by default 2048 "
-            "tokens or 30 seconds.",
+            help="Tokens, frames of features, samples of audio or patches of the check; by default "
+            "2048 tokens or 30 seconds, or all that the model has room for.",
         ),
     ] = None,
     window: Annotated[
@@ -44,7 +44,8 @@ def adapt_command(
     """Print which modules of a model `relpos.adapters.adapt` takes over, and why not the others.
 
     With --check a random input runs through the model as it is and adapted, in turns: time, peak
-    memory, and the difference of the outputs. Nothing is written.
+    memory, and the difference of the outputs. Nothing is written. The model is of one text, sound
+    or image, with any head; of one that takes several, save the part that is to be checked.
     """
     for name, value in (("--length", length), ("--window", window)):
         if value is not None and not check:

@@ -102,6 +102,22 @@ def test_bad_folders_are_one_line(relpos, tmp_path, saved):
     assert "must hold a saved T5ForConditionalGeneration whose" in refused(relpos, folder)
 
 
+def test_weights_that_are_not_there_are_named_and_adapters_refused(relpos, tmp_path, saved):
+    folder = saved("t5 without a decoder")
+    path = folder / "config.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps(said | {"architectures": ["T5ForTokenClassification"]}))
+    lacking = "lacks weights of T5ForTokenClassification, which are random here: 2, the first cl"
+    with pytest.warns(UserWarning, match=lacking):
+        status, out, _ = relpos("adapt", folder)
+    assert status == 0
+    assert "adapted: 2" in out
+    (folder / "adapter_config.json").write_text("{}")
+    assert "with an adapter of PEFT: merge_and_unload() and" in refused(relpos, folder)
+    path.unlink()
+    assert "with an adapter of PEFT: merge_and_unload() and" in refused(relpos, folder)
+
+
 def test_other_models_and_options_without_a_check_are_refused(relpos, tmp_path, saved):
     BertModel(
         BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -120,8 +136,9 @@ def test_without_a_model_the_help_is_shown(relpos):
     assert "MODEL_FOLDER" in out
 
 
-def test_a_check_goes_no_further_than_learned_positions(relpos, saved):
-    said = refused(relpos, saved("mpnet"), "--check", "--length", 100_000)
+def test_a_check_goes_no_further_than_learned_positions(relpos, tmp_path):
+    transformers.MPNetModel(BY_NAME["mpnet"].model().config).save_pretrained(tmp_path)
+    said = refused(relpos, tmp_path, "--check", "--length", 100_000)
     assert "--length: must be at most " in said
     assert "for MPNetModel, which has no position for more tokens, got 100000" in said
 
