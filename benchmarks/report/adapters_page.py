@@ -59,7 +59,9 @@ others is
 - `strict=True` raises, and changes nothing, if a module of relative attention would be left.
 - `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
-  measures how far off it is, and without the window the gain on your machine.
+  measures how far off it is, and without the window the gain on your machine: of a text, sound or
+  image that it makes up, for any head; of a model that needs several of them it names what is
+  missing, and wants the part by itself (`model.audio_tower.save_pretrained(...)`).
 - Queries that are padding, or to whom the mask leaves no key, may give something else than the
   original's, and so does what is read from them. With padding on the left a decoder's loss
   predicts the first real token from padding, unless that label is -100; with padding on the right

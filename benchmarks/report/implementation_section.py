@@ -48,9 +48,11 @@ model.set_attn_implementation("relpos")
   (tests/adapters/test_attn_implementation.py).
 - **Only for models that attend by transformers' interface.** One whose code has eager attention of
   its own alone (BLOOM, CodeGen, XGLM) is refused where it makes its masks so; refused are choices
-  of blocks of keys too. Parts of a model that attend by themselves (the text of GIT, the audio of
-  Gemma 4) go on as they were. For relative positions there is `adapt`, before which the
-  implementation must be one of transformers' own.
+  of blocks of keys too. A few look for a class of that name and raise `KeyError` (Falcon,
+  Data2Vec's images, SAM). What does not ask the configuration how to attend goes on as it was,
+  without a word from `from_pretrained` (`set_attn_implementation` warns): DeBERTa, WavLM, XLNet,
+  Swin v2, ViTDet, and parts of other models (the text of GIT, the audio of Gemma 4). For relative
+  positions there is `adapt`, before which the implementation must be one of transformers' own.
 """
 
 TIME = """\

@@ -140,7 +140,7 @@ def _refused(rank, size) -> None:
             transformers.DebertaV2ForSequenceClassification(
                 transformers.DebertaV2Config(**DEBERTA)
             ),
-            "no DebertaV2ForSequenceClassification, whose sequence cannot be cut: it reads tokens",
+            "no ContextPooler, whose sequence cannot be cut: it reads a token that lies on one",
         ),
     ):
         adapt(model)

@@ -232,17 +232,26 @@ def _refused(rank, size) -> None:
     with pytest.raises(ValueError, match="ContextParallel: method must be 'auto' or one of"):
         ContextParallel(method="alltoall")  # type: ignore[arg-type]
 
+    class MHA(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.in_proj_weight = nn.Parameter(torch.zeros(24, 8))
+
     for other in (
+        MHA(),
         GridAttention(8, 2),
         GridAttention(8, 2, projection=False),
         NeighborhoodAttention1D(8, 2, 3),
         RelativeGlobalAttention(8, 2, 9, 0.0),
     ):
         mixed = nn.ModuleDict({"line": MultiheadAttention(8, 2), "other": other})
-        said = f"no {type(other).__name__}, .* attend to this rank's tokens alone, got module.other"
+        said = f"no {type(other).__name__}, .* attend to this rank's tokens alone; .* module.other"
         with pytest.raises(ValueError, match=said):
             ContextParallel().apply_to(mixed, world())
         assert mixed["line"].attend_elsewhere is None
+    own = MHA()
+    own.acts_on_cut_tokens = True
+    ContextParallel().apply_to(nn.Sequential(MultiheadAttention(8, 2), own), world())
 
     layer = MultiheadAttention(8, 2)
     ContextParallel(key_layout="whole").apply_to(layer, world())

@@ -391,6 +391,32 @@ def _clipped(rank, size, norm_type) -> None:
         cut.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
     assert not cut.clip_grad_norm_(model.weight, 1.0).isfinite()
     assert cut.clip_grad_norm_([], 1.0) == 0
+    assert not cut.clip_grad_norm_(model.weight, 1.0, "inf", foreach=False).isfinite()
+    with pytest.raises(ValueError, match=r"norm_type must be above 0, got 'two'"):
+        cut.clip_grad_norm_([], 1.0, "two")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_gradients_of_16_bits_are_clipped_where_some_ranks_have_none(four, dtype: torch.dtype):
+    four.run(_clipped_in_half, dtype)
+
+
+def _clipped_in_half(rank, size, dtype) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    # The tables, (1, r, d), are the only ones of their placements, and whole on one rank.
+    block = EncoderBlock(MultiheadAttention(8, 2, position=Shaw(4, 3), bias=False)).to(dtype)
+    parallelize_module(block, mesh["tp"], HeadParallel())
+    fully_shard(block, mesh=mesh["dp"])
+    block(torch.ones(1, 5, 8, dtype=dtype)).sum().backward()
+    for parameter in block.parameters():
+        # Of which the square of the norm is no number of 16 bits.
+        parameter.grad.fill_(150)
+    numbers = sum(parameter.numel() for parameter in block.parameters())
+    found = cut.clip_grad_norm_(block.parameters(), 1.0)
+    assert abs(found / (150 * numbers**0.5) - 1) <= 0.02
+    gradients = [parameter.grad.full_tensor().double() for parameter in block.parameters()]
+    clipped = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+    assert abs(clipped - 1) <= 0.02
 
 
 def test_what_is_dropped_around_the_layers_is_the_same_on_every_rank(two):

@@ -333,6 +333,7 @@ def test_a_cache_is_one_layers():
     model, copied = copy.deepcopy((first, cache))
     attend(model, copied)
     attend(first, pickle.loads(pickle.dumps(cache)))
+    attend(model, copy.copy(cache))
     cache.reset()
     attend(second, cache)
     del second  # nobody's, then

@@ -1,5 +1,6 @@
 """What layers and `logits` hand to a position: what it reads, and the scale that it needs."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -245,3 +246,4 @@ def test_a_scheme_that_takes_what_it_does_not_say_it_reads_is_refused(kind: type
     given = forgot()
     setattr(given, f"reads_{option}", False)
     check_position("here", "position", given)
+    check_position("here", "position", partial(forgot(), **{option: None}))

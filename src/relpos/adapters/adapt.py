@@ -86,7 +86,9 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
     if not report.adapted and not report.left:
         raise ValueError(
             "adapt: model must hold relative attention of a class in relpos.adapters.families(), "
-            f"got a {type(model).__name__} with none"
+            f"got a {type(model).__name__} with none; models of transformers without relative "
+            'positions may attend by attn_implementation="relpos", after '
+            "relpos.adapters.register_attn_implementation()"
         )
     if strict and report.left:
         raise ValueError(f"adapt: strict must leave nothing, got\n{report}")

@@ -2,7 +2,8 @@
 
 T5 and its kin make the decoder's input of labels, and DeBERTa adds positions where embeddings are
 made; both go by the tokens that they see, and are given those of the whole sequence. What cannot be
-made right (other attention, pooling of some token, experts of a capacity) is refused.
+made right (other attention, pooling of some token, experts of a capacity) is refused: attention by
+the name of its class, unless `acts_on_cut_tokens` says that it can do with this rank's tokens.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _REASONS = {
     "ForQuestionAnswering": "it reads tokens that lie on some ranks alone",
     "Top1Router": "it counts the tokens that it sees against the capacity of its experts",
 }
+# In the names of classes of attention.
+_ATTENTION = ("Attention", "Attn", "MHA")
 
 
 def check_around(module: nn.Module, *, adapted: bool) -> None:
@@ -44,14 +47,16 @@ def check_around(module: nn.Module, *, adapted: bool) -> None:
         ValueError: if it has attention that is not cut, or as an adapted model other parts that
             read tokens of other ranks.
     """
-    for name, part in module.named_modules():
+    # The inner ones first, whose names say more.
+    for name, part in reversed([*module.named_modules()]):
         kind = type(part).__name__
         reason = _reads_other_tokens(part) if adapted else None
         if reason is None and _is_plain_attention(part):
             reason = (
                 "relpos.adapters.adapt has not adapted it"
                 if adapted
-                else "it would attend to this rank's tokens alone"
+                else "it does not say acts_on_cut_tokens = True, and so would attend to this "
+                "rank's tokens alone; ContextParallel may be given the other parts by their names"
             )
         if reason is not None:
             raise ValueError(
@@ -102,15 +107,16 @@ def _reads_other_tokens(part: nn.Module) -> str | None:
 
 
 def _is_plain_attention(part: nn.Module) -> bool:
-    """Whether a module has projections of queries and keys, and nothing in it that can be cut."""
+    """Whether a module is attention by its name, has weights, and nothing in it that can be cut."""
     if isinstance(part, GridAttention):
         return True
-    if "Attention" not in type(part).__name__:
+    if not any(word in type(part).__name__ for word in _ATTENTION):
         return False
-    weights = [getattr(child, "weight", None) for child in part.children()]
-    projections = [x for x in weights if isinstance(x, Tensor) and x.ndim > 1]
-    cut = any(isinstance(each, Adapted | MultiheadAttention) for each in part.modules())
-    return len(projections) > 1 and not cut
+    for each in part.modules():
+        able = isinstance(each, Adapted | MultiheadAttention)
+        if able or getattr(each, "acts_on_cut_tokens", False):
+            return False
+    return any(x.ndim > 1 for x in part.parameters())
 
 
 def _shift_right(part: Any, ranks: Ranks, layout: Layout, labels: Tensor) -> Tensor:

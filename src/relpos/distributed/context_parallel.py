@@ -67,6 +67,10 @@ class ContextParallel(ParallelStyle):
     `attn_mask` and `key_ranges` those of its queries, whose columns and numbers are those of the
     whole sequence. `need_weights` must be False.
 
+    Other attention in the module, known by `Attention`, `Attn` or `MHA` in its class's name, is
+    refused, unless it has the attribute `acts_on_cut_tokens = True`: because it acts on tokens one
+    by one, or calls `relpos.distributed.attention` itself.
+
     Args:
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
         method: as in `relpos.distributed.attention`.
@@ -76,7 +80,8 @@ class ContextParallel(ParallelStyle):
         check: as in `relpos.distributed.attention`.
 
     Raises:
-        ValueError: if an argument is none of those, or a module has nothing to change.
+        ValueError: if an argument is none of those, or a module has nothing to change, or attention
+            that cannot be changed.
         TypeError: if the mesh is no mesh.
     """
 

@@ -201,9 +201,8 @@ def _facts(layer: CutLayer, given: Mapping[str, object]) -> dict[str, object]:
         },
         "autocast": torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None,
         "dropout": layer.dropout if layer.training else 0.0,
-        "the state of torch's generator, of which dropout around the layer draws,": _generator(
-            layer, layer.out_proj.weight.device
-        ),
+        "the state of torch's generator, of which dropout around the layer draws (HeadParallel on "
+        "the attention alone does not ask),": _generator(layer, layer.out_proj.weight.device),
         # Of each of them gradients are summed, as long as they are wanted.
         "parameters that learn": [n for n, x in layer.named_parameters() if x.requires_grad],
         "tensors given twice": _repeated(given),

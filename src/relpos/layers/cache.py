@@ -142,7 +142,8 @@ class KeyValueCache:
         if self._length and other is not None and other is not layer:
             raise ValueError(
                 f"{type(layer).__name__}: cache must be one layer's, got one with "
-                f"{self._length} tokens of another layer: each layer has a KeyValueCache of its own"
+                f"{self._length} tokens of another layer: each has a KeyValueCache of its own; a "
+                "copy of the layer goes on with copy.copy(cache)"
             )
         self._layer = weakref.ref(layer)
 

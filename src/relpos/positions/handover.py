@@ -61,8 +61,13 @@ def check_position(owner: str, argument: str, position: Callable[..., Any]) -> N
             taken.bind(*given, **dict.fromkeys(options))
             fits = True
     if fits:
+        bound = getattr(forward, "keywords", {})  # a partial's: nobody forgets them
         for option in reads:
-            if option in taken.parameters and not _says(position, f"reads_{option}"):
+            if (
+                option in taken.parameters
+                and option not in bound
+                and not _says(position, f"reads_{option}")
+            ):
                 raise TypeError(
                     f"{owner}: {argument} must say reads_{option} = True where it takes {option}=, "
                     f"or False where it is not to be given it, got {name} without"
