@@ -96,7 +96,7 @@ def compare(
         settings, comparison, source, composer, folder=folder, devices=devices, say=say
     )
     if results is not None:
-        print_rows("held out, nats per token", results.mean | _named(results.counting))
+        print_rows("held out, nats per token", {**results.held_out, **_named(results.counting)})
         typer.echo(f"report: {folder / REPORT}")
 
 
@@ -172,7 +172,8 @@ def evaluate(
     if window is not None:
         check_window("--window:", window, pieces)
     window = window or trained.window
-    say(f"measuring on {len(pieces)} pieces")
+    one = len(pieces) == 1
+    say(f"measuring on {len(pieces)} {part} {'piece' if one else 'pieces'}")
     name = f"{model.config.position}, {window:,} tokens"
     counting = {} if valid else _named(source.counting(most, window=trained.window))
     print_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import typer
 
@@ -37,15 +37,18 @@ def in_first_process() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def print_rows(title: str, rows: Mapping[str, float], *, digits: int = 4) -> None:
+def print_rows(title: str, rows: Mapping[str, float | Sequence[float]], *, digits: int = 4) -> None:
     """Print a title, and below it a figure for each name.
 
     Args:
         title: of the rows.
-        rows: figures by name.
+        rows: figures by name, or those of each seed, of which mean and spread are printed.
         digits: after the point.
     """
+    from ..training.comparison import mean_and_spread  # noqa: PLC0415
+
     width = max(map(len, rows), default=0)
     typer.echo(title)
     for name, value in rows.items():
-        typer.echo(f"  {name:<{width}}  {value:.{digits}f}")
+        values = [value] if isinstance(value, float | int) else value
+        typer.echo(f"  {name:<{width}}  {mean_and_spread(values, digits=digits)}")

@@ -88,7 +88,7 @@ def compare(
         say=say,
     )
     if results is not None:
-        print_rows("held out, nats per target token", results.mean)
+        print_rows("held out, nats per target token", results.held_out)
         if results.translations is not None:
             print_rows("held out, BLEU", results.translations.mean, digits=2)
         typer.echo(f"report: {folder / REPORT}")

@@ -79,7 +79,7 @@ def compare(
         for test in TESTS:
             print_rows(
                 f"held out, {test}: share of ink pixels labelled rightly",
-                {name: results.mean(name, test) for name in results.held_out},
+                {name: results.values(name, test) for name in results.held_out},
             )
         typer.echo(f"report: {folder / REPORT}")
 

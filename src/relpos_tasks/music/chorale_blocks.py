@@ -31,6 +31,6 @@ def chorale_blocks(files: Mapping[Path, bytes]) -> list[Block]:
     download = DownloadBlock("Download MIDI", path.name, midi, "audio/midi")
     engraved = ScoreBlock(
         svg_pages(musicxml, width=2400, height=_ONE_PAGE),
-        svg_pages(musicxml, width=1000, height=_ONE_PAGE),
+        svg_pages(musicxml, width=1000, height=_ONE_PAGE, title=False),
     )
     return [PlayerBlock(wav, download), engraved]

@@ -47,7 +47,7 @@ def read_midi(path: str | Path) -> Lines:
     notes = _notes(events, STEPS_PER_QUARTER / ticks)
     if not notes:
         of_drums = any(m.type == "note_on" and m.channel == 9 for _, m in events)
-        raise ScoreError(f"{path}: holds no note that ends{' but those of drums' * of_drums}")
+        raise ScoreError(f"{path}: holds no note{' but those of drums' * of_drums}")
     steps = max(end for _, end, _ in notes)
     if steps > LONGEST:
         raise ScoreError(f"{path}: must be at most {LONGEST} sixteenths long, got {steps}")

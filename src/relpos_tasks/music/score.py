@@ -81,13 +81,16 @@ def musicxml_of(piece: Piece, *, title: str | None = None) -> str:
     return re.sub(r"\s*<encoding-date>.*?</encoding-date>", "", text)
 
 
-def svg_pages(musicxml: str, *, width: int = 2100, height: int = 2970) -> list[str]:
+def svg_pages(
+    musicxml: str, *, width: int = 2100, height: int = 2970, title: bool = True
+) -> list[str]:
     """The pages of an engraved score.
 
     Args:
         musicxml: a whole MusicXML document.
         width: of a page, in tenths of a millimetre.
         height: the most a page may take, in tenths of a millimetre; the last is cut to its music.
+        title: whether it stands above, which a narrow page would cut off.
 
     Returns:
         One SVG document per page.
@@ -102,6 +105,7 @@ def svg_pages(musicxml: str, *, width: int = 2100, height: int = 2970) -> list[s
             "pageHeight": height,
             "adjustPageHeight": True,
             "breaks": "auto",
+            "header": "auto" if title else "none",
             "footer": "none",
             "scale": 40,
             "svgViewBox": True,

@@ -13,10 +13,8 @@ from .source import MusicSource
 
 __all__ = ["composing_model", "curves_note", "lengths_note", "protocol", "summary", "verdict"]
 
-_BEYOND_TABLES = (
-    "Beyond its last row a table repeats that row, but that of relative logits, which adds nothing "
-    "there."
-)
+_BEYOND_TABLES = "Beyond its last row a table repeats that row"
+_BEYOND_LOGITS = ", but that of relative logits, which adds nothing there"
 
 
 def summary(
@@ -94,11 +92,12 @@ def lengths_note(settings: MusicSettings, results: ComparisonResults, words: Wor
         f"{POSITIONS[name].title} {'loses' if change > 0 else 'gains'} {abs(change):.3f}"
         for name, change in changes.items()
     ]
+    beyond = _BEYOND_TABLES + _BEYOND_LOGITS * ("relative-logits" in results.trained)
     return (
         f"All models were trained on {window:,} tokens and read windows of {window:,}, "
         f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the held-out "
         f"{words.works} that are as long as the longest window, {pieces} of {results.pieces}. "
-        f"{_BEYOND_TABLES} From the shortest window to the longest, {listed(said)} nats per token."
+        f"{beyond}. From the shortest window to the longest, {listed(said)} nats per token."
     )
 
 

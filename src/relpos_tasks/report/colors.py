@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 __all__ = ["BASELINE", "series_colors", "series_lines"]
 
-# They differ in lightness too, for readers who tell few hues apart.
-_SERIES = ("#0b6e6e", "#c2571a", "#6a4c93", "#8d99a6", "#7a5c00", "#1f4e9c")
+# They differ in lightness too, for readers who tell few hues apart. Grey is the baselines' alone.
+_SERIES = ("#0b6e6e", "#c2571a", "#6a4c93", "#d16ba5", "#7a5c00", "#1f4e9c")
 BASELINE = "#98a2b0"
 _LINES = ("-", "--", ":")
 

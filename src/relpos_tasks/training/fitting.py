@@ -25,6 +25,7 @@ from .averaging import check_averaging
 from .checkpoint import ABOUT, FORMAT, check_state, repair, save_about
 from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter, checkpoint_io
 from .devices import Devices, trainer_on
+from .last_validation import LastValidation
 from .progress_bar import TrainingProgress
 from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
 from .settings import TrainingError
@@ -69,7 +70,7 @@ def fit(
         folder: of this run.
         about: what `model.json` is to say.
         devices: where to train.
-        title: what the progress bar says.
+        title: what the progress bar says, and the seed if it is not 0.
 
     Raises:
         TrainingError: if the folder holds a run with other settings, another run is at work in
@@ -130,6 +131,8 @@ def _trainer(
     task: Task, checkpoints: CheckpointWriter, devices: Devices, title: str
 ) -> lightning.Trainer:
     settings, folder = task.settings, checkpoints.folder
+    if settings.seed:
+        title = f"{title} (seed {settings.seed})"
     version = len(list((folder / LOGS).glob("version_*")))
     every = task.curve_every
     return trainer_on(
@@ -143,7 +146,7 @@ def _trainer(
             CSVLogger(folder, name=LOGS, version=version, flush_logs_every_n_steps=every),
             TensorBoardLogger(folder, name=LOGS, version=version),
         ],
-        callbacks=[checkpoints, TrainingProgress(title)],
+        callbacks=[checkpoints, LastValidation(), TrainingProgress(title)],
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,
     )

@@ -23,6 +23,8 @@ __all__ = ["TrainingProgress"]
 
 # At the latest a minute after a line the next one follows, if a step has ended by then.
 _SECONDS_BETWEEN_LINES = 60.0
+# In characters; figures are seldom longer.
+_LEAST_BAR, _MOST_BAR, _USUAL_FIGURES = 6, 40, 56
 
 
 class TrainingProgress(ProgressBar):
@@ -37,6 +39,7 @@ class TrainingProgress(ProgressBar):
         self.title = title or "train"
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
+        self.bar_width = _MOST_BAR
         self.row: Any = None
         self.since = 0.0
 
@@ -49,11 +52,12 @@ class TrainingProgress(ProgressBar):
         if not self.console.is_terminal or self.console.quiet:
             self._print(trainer)
             return
+        self.bar_width = min(max(self._room(trainer) - _USUAL_FIGURES, _LEAST_BAR), _MOST_BAR)
         self.bar = Progress(
             # It turns while a step takes long.
             SpinnerColumn(),
             TextColumn("{task.description:>10}"),
-            BarColumn(None),
+            BarColumn(self.bar_width),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
@@ -68,7 +72,9 @@ class TrainingProgress(ProgressBar):
         """Move on."""
         step = trainer.global_step
         if self.bar is not None:
-            self.bar.update(self.row, completed=step, figures=_figures(trainer))
+            room = self._room(trainer) - self.bar_width - 1
+            figures = _figures_in(_figures(trainer), room)
+            self.bar.update(self.row, completed=step, figures=figures)
         elif (
             step == trainer.max_steps
             or step % max(1, trainer.max_steps // 10) == 0
@@ -88,13 +94,14 @@ class TrainingProgress(ProgressBar):
 
     def _print(self, trainer: Trainer) -> None:
         self.since = time.monotonic()
-        figures = _figures(trainer)
-        self.console.print(
-            f"{self.title}: step {trainer.global_step}/{trainer.max_steps}"
-            + (f", {figures}" if figures else ""),
-            highlight=False,
-            soft_wrap=True,
-        )
+        step = f"{self.title}: step {trainer.global_step}/{trainer.max_steps}"
+        self.console.print(", ".join([step, *_figures(trainer)]), highlight=False, soft_wrap=True)
+
+    def _room(self, trainer: Trainer) -> int:
+        """The characters for bar and figures; of a line that is too long rich cuts off any."""
+        steps = 2 * len(str(trainer.max_steps)) + len("/")
+        widths = (len("*"), max(len(self.title), 10), steps, len("0:00:00"))
+        return self.console.width - sum(width + 1 for width in widths)
 
     def _stop(self) -> None:
         if self.bar is not None:
@@ -102,7 +109,8 @@ class TrainingProgress(ProgressBar):
             self.bar = None
 
 
-def _figures(trainer: Trainer) -> str:
+def _figures(trainer: Trainer) -> list[str]:
+    """Those that there are, the most wanted first."""
     figures, task = trainer.callback_metrics, trainer.lightning_module
     assert isinstance(task, Task)
     parts = []
@@ -113,4 +121,11 @@ def _figures(trainer: Trainer) -> str:
     ):
         if name in figures:
             parts.append(text.format(float(figures[name])))
+    return parts
+
+
+def _figures_in(parts: list[str], room: int) -> str:
+    """As many of the first as there is room for, in characters."""
+    while parts and len(", ".join(parts)) > room:
+        parts = parts[:-1]
     return ", ".join(parts)

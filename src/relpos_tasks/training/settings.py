@@ -29,7 +29,7 @@ class TrainingSettings:
         weight_decay: of weight matrices alone.
         clip: the largest norm of the gradient.
         seed: of the weights, the data order and the dropout.
-        valid_every: steps between measurements on the validation data.
+        valid_every: steps between measurements on the validation data; one more follows the last.
         checkpoint_every: steps between checkpoints.
         averaging: the decay of an exponential moving average of the weights (`averaging.py`), which
             is then what is validated, written and returned; None: the last weights.

@@ -80,6 +80,7 @@ def comparison_report(
             Section("curves", "Learning", [_curves(results)]),
             Section("tables", "What the tables learned", _tables(models, split)),
             Section("attention", "Where a pixel looks", _attention(models, shown[TRAINED_ON])),
+            Section("cost", "What it costs", cost_blocks(results)),
             Section("literature", "What is known", [ListBlock(LITERATURE)]),
             Section(
                 "protocol",
@@ -97,23 +98,17 @@ def held_out_blocks(results: ComparisonResults) -> list[Block]:
         results: the numbers.
     """
     colors = series_colors(results.trained)
-    rows = []
-    for name, models in results.trained.items():
-        cells = [mean_and_spread(results.values(name, test)) for test in TESTS]
-        seconds = sum(one.time.seconds for one in models) / len(models)
-        busy = any(one.time.crowded for one in models)
-        rows.append(
-            TableRow(
-                [
-                    f"{name}: {title_of(name)}",
-                    *cells,
-                    count(models[0].parameters),
-                    duration(seconds) + (" *" if busy else ""),
-                ],
-                bar=results.mean(name, TRAINED_ON),
-                color=colors[name],
-            )
+    rows = [
+        TableRow(
+            [
+                f"{name}: {title_of(name)}",
+                *(mean_and_spread(results.values(name, test)) for test in TESTS),
+            ],
+            bar=results.mean(name, TRAINED_ON),
+            color=colors[name],
         )
+        for name in results.trained
+    ]
     figure = accuracy_figure(
         {
             name: {TEST_TITLES[test]: results.values(name, test) for test in TESTS}
@@ -122,13 +117,7 @@ def held_out_blocks(results: ComparisonResults) -> list[Block]:
     )
     return [
         TextBlock(tests_note(results)),
-        TableBlock(
-            ["positions", *TEST_TITLES.values(), "parameters", "training"],
-            rows,
-            note=busy_note(
-                {name: [one.time for one in models] for name, models in results.trained.items()}
-            ),
-        ),
+        TableBlock(["positions", *TEST_TITLES.values()], rows),
         FigureBlock(
             figure,
             "Accuracy by test",
@@ -136,6 +125,29 @@ def held_out_blocks(results: ComparisonResults) -> list[Block]:
             + (" (bars: means over the seeds; dots: seeds)." if len(results.seeds) > 1 else "."),
         ),
     ]
+
+
+def cost_blocks(results: ComparisonResults) -> list[Block]:
+    """The table of what each model holds, and how long it trained.
+
+    Args:
+        results: the numbers.
+    """
+    rows = []
+    for name, models in results.trained.items():
+        seconds = sum(one.time.seconds for one in models) / len(models)
+        busy = any(one.time.crowded for one in models)
+        rows.append(
+            TableRow(
+                [
+                    f"{name}: {title_of(name)}",
+                    count(models[0].parameters),
+                    duration(seconds) + (" *" if busy else ""),
+                ]
+            )
+        )
+    times = {name: [one.time for one in models] for name, models in results.trained.items()}
+    return [TableBlock(["positions", "parameters", "training"], rows, note=busy_note(times))]
 
 
 def _canvases(models: dict[str, PixelClassifier], shown: dict[str, Canvas]) -> list[Block]:

@@ -61,7 +61,10 @@ def read_picture(path: str | Path, *, digit_height: int = SIDE) -> Picture:
     # A photograph's paper has many shades: the middle one stands for it.
     paper, darkest, lightest = np.median(shades), shades.min(), shades.max()
     if not np.isfinite(shades).all() or lightest - darkest < 1e-3 * max(abs(lightest), 1e-9):
-        raise ValueError(f"{path}: must show ink on paper, got a picture of one shade")
+        raise ValueError(
+            f"{path}: must show ink on paper, got a picture of one shade where digits of "
+            f"{digit_height} pixels (--digit-height) are scaled to {SIDE}"
+        )
     dark_ink = paper - darkest >= lightest - paper
     image = _ink(paper - shades if dark_ink else shades - paper)
     size = f"{before[0]} x {before[1]} pixels"

@@ -123,7 +123,7 @@ def test_a_metre_off_the_grid_is_refused_as_in_musicxml(tmp_path, beats, unit):
 
 def test_drums_are_no_melody(tmp_path):
     path = midi_file(tmp_path / "m.mid", on(60, channel=9), off(60, 480, channel=9))
-    with pytest.raises(ScoreError, match="holds no note that ends but those of drums"):
+    with pytest.raises(ScoreError, match="holds no note but those of drums"):
         read_melody(path)
 
 
@@ -157,7 +157,7 @@ def test_a_silent_first_part_is_refused(tmp_path):
         (b"RIFF....WAVE", "must be a MIDI or a MusicXML file"),
         (b"MThd", "broken MIDI file: it ends too early"),
         (b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\0\x20\0\x90", "broken MIDI file"),
-        (b"MThd\0\0\0\6\0\0\0\0\1\xe0", "holds no note that ends$"),
+        (b"MThd\0\0\0\6\0\0\0\0\1\xe0", "holds no note$"),
         (b"MThd\0\0\0\6\0\0\0\0\xe7\x28", "must count time in quarters"),
         (b"<html/>", "must be MusicXML with root <score-partwise>"),
         (b"PK\3\4", "broken compressed MusicXML"),

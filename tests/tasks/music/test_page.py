@@ -170,7 +170,12 @@ def test_the_protocol_is_that_of_the_source(source, name, true, untrue):
 def test_the_note_on_lengths_says_what_lies_beyond_the_tables(compared, source):
     _, results = compared
     said = lengths_note(small(steps=4), results, words_of(source))
-    assert "Beyond its last row a table repeats that row" in said
+    assert "Beyond its last row a table repeats that row. From" in said
+    logits = replace(results, trained={**results.trained, "relative-logits": []})
+    said = lengths_note(small(steps=4), logits, words_of(source))
+    assert (
+        "a table repeats that row, but that of relative logits, which adds nothing there." in said
+    )
 
 
 @pytest.mark.parametrize(

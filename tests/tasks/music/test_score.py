@@ -80,10 +80,12 @@ def test_pitches_are_spelled_as_the_key_asks(fifths, midi, name):
 
 def test_the_same_piece_gives_the_same_text_and_pages():
     piece = piece_from(RNG, 65)
-    text = musicxml_of(piece)
-    assert text == musicxml_of(piece)
+    text = musicxml_of(piece, title="Of its own")
+    assert text == musicxml_of(piece, title="Of its own")
     assert not re.search(r"\d{4}-\d\d-\d\d", text)
     assert svg_pages(text) == svg_pages(text)
+    assert "Of its own" in "".join(svg_pages(text))
+    assert "Of its own" not in "".join(svg_pages(text, title=False))
 
 
 def test_long_pieces_take_several_pages():

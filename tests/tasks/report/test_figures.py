@@ -1,10 +1,11 @@
 """The figures of a report are SVG, with what they are told to say."""
 
+import math
 import xml.etree.ElementTree as ET
 
 import pytest
 
-from relpos_tasks.report.colors import series_colors, series_lines
+from relpos_tasks.report.colors import BASELINE, series_colors, series_lines
 from relpos_tasks.report.figures import curves_figure, lengths_figure
 
 CURVES = {
@@ -37,6 +38,9 @@ def test_a_figure_is_svg_and_the_same_each_time(name):
 def test_what_is_compared_has_colours_of_its_own():
     colors = series_colors("abcdef")
     assert len(set(colors.values())) == 6
+    for color in colors.values():
+        # In red, green and blue, each 0..255.
+        assert math.dist(bytes.fromhex(color[1:]), bytes.fromhex(BASELINE[1:])) > 70, color
     assert series_colors("ab") == {name: colors[name] for name in "ab"}
 
 

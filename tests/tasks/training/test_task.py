@@ -57,8 +57,17 @@ def test_a_stopped_and_resumed_run_ends_as_one_never_stopped(source, tmp_path, s
     resumed = train_position("huang", SMALL, source, folder=tmp_path / "b", devices=CPU)
     assert same(whole.model, resumed.model)
     assert whole.curves == resumed.curves
-    assert [step for step, _ in resumed.curves["valid"]] == [4]
+    # Each four steps, and after the last.
+    assert [step for step, _ in resumed.curves["valid"]] == [4, 6]
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(3, [3]), (8, [4, 8]), (9, [4, 8, 9])])
+def test_the_weights_that_are_written_are_validated(source, tmp_path, steps, measured):
+    trained = train_position("none", small(steps=steps), source, folder=tmp_path, devices=CPU)
+    assert [step for step, _ in trained.curves["valid"]] == measured
+    again = train_position("none", small(steps=steps), source, folder=tmp_path, devices=CPU)
+    assert again.curves == trained.curves
 
 
 def test_the_checkpoint_holds_the_weights_of_its_step(source, tmp_path, stop_at):
@@ -344,7 +353,9 @@ def test_a_log_says_where_training_begins_and_how_it_goes_on(source, tmp_path, c
     monkeypatch.setattr("relpos_tasks.training.progress_bar._SECONDS_BETWEEN_LINES", 0.0)
     train_position("none", small(steps=30), source, folder=tmp_path, devices=CPU)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in lines] == [f"none: step {n}/30" for n in range(31)]
+    assert [line.partition(",")[0] for line in lines] == [
+        f"none (seed 3): step {n}/30" for n in range(31)
+    ]
 
 
 def test_unknown_devices_are_refused_in_one_line(source, tmp_path):

@@ -10,7 +10,7 @@ from relpos_tasks.report.blocks import Report, Section
 from relpos_tasks.report.page import render
 from relpos_tasks.training.clock import TrainingTime
 from relpos_tasks.vision.canvas import TESTS
-from relpos_tasks.vision.page import comparison_report, held_out_blocks
+from relpos_tasks.vision.page import comparison_report, cost_blocks
 from relpos_tasks.vision.wording import is_good, protocol, verdict
 from tests.tasks.html import Page
 from tests.tasks.vision.small import small
@@ -66,7 +66,7 @@ def test_times_of_a_busy_machine_are_marked_and_explained(compared):
         name: [replace(one, time=TrainingTime(*times[name])) for one in models]
         for name, models in results.trained.items()
     }
-    section = Section("held-out", "", held_out_blocks(replace(results, trained=trained)))
+    section = Section("cost", "", cost_blocks(replace(results, trained=trained)))
     said = Page(render(Report("", "", [], good=True, sections=[section]))).said
     assert said.count("1 min 05 s") == 2
     assert said.count("1 min 39 s *") == 1
