@@ -1,6 +1,6 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
-#   make test    every test, one case of each with checked shapes; of the costly tests some cases,
+#   make test    every test, one case of most with checked shapes; of the costly tests some cases,
 #                others with each commit
 #   make thorough
 #                the same with all cases of all tests
@@ -81,7 +81,7 @@ oldest: setup
 
 thorough: setup
 	$(PYTEST) --thorough $(ARGS)
-	$(PYTEST) --cases 2 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
+	$(PYTEST) --thorough --cases 2 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
 
 quick: setup
 	$(PYTEST) --cases 1 -m "not slow" $(ARGS)

@@ -99,6 +99,20 @@ def test_each_case_is_in_one_of_two_runs(monkeypatch):
     assert taken(monkeypatch, items, thorough=True) == {(x.originalname, x.number) for x in items}
 
 
+def test_shapes_of_jobs_are_checked_in_the_files_that_a_commit_draws(monkeypatch):
+    jobs = Path(conftest.__file__).parent / "tasks"
+    items = [case(str(n), n) for n in range(60)]
+    for n, item in enumerate(items):
+        item.path = jobs / f"test_{n // 2}.py"
+    everything = {(str(n), n) for n in range(60)}
+    typed = taken(monkeypatch, items.copy(), cases=1, jaxtyping_packages="relpos")
+    assert 6 <= len(typed) <= 36
+    assert {n ^ 1 for _, n in typed} == {n for _, n in typed}  # of a file all or none
+    assert taken(monkeypatch, items.copy(), leave_cases=1) == everything - typed
+    options = {"jaxtyping_packages": "relpos", "thorough": True}
+    assert taken(monkeypatch, items.copy(), cases=1, **options) == everything
+
+
 def test_one_word_has_one_number(monkeypatch):
     monkeypatch.setattr(conftest, "_commit", lambda: "a")
     marks = [pytest.mark.costly(number, of="word").mark for number in (1, 2)]

@@ -189,6 +189,7 @@ def test_a_block_that_reads_itself_may_have_positions_there():
 
 @pytest.mark.no_typecheck
 @pytest.mark.slow
+@pytest.mark.costly(4, of="compiled models")
 def test_a_block_compiles_without_a_break():
     block = EncoderBlock(layer_of(Shaw(8, 3))).double()
     compiled = torch.compile(block, fullgraph=True, backend="eager")

@@ -113,7 +113,7 @@ def test_the_originals_of_the_others_serve_no_others_either(case: Case):
 
 
 @cases(lambda name: name not in NOT_IN_ONNX)
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="onnxruntime")
 def test_onnxruntime_computes_what_the_original_does(case: Case, tmp_path: Path):
     model, path = case.model(), tmp_path / "model.onnx"
     adapt(model)

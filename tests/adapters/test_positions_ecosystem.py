@@ -213,6 +213,7 @@ class TestTraced:
         assert len(graphs) == 1
 
     @pytest.mark.slow
+    @pytest.mark.costly(4, of="compiled models")
     def test_compiled_ahead_of_time_has_the_gradients_of_eager(self):
         torch._dynamo.reset()
         model = give(plain())

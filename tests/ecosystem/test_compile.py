@@ -61,7 +61,7 @@ def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
 @pytest.mark.parametrize(
     "position", [Shaw(8, 3), Rotary(8), T5Bias(2)], ids=lambda x: type(x).__name__
 )
-@pytest.mark.costly(1)
+@pytest.mark.costly(4, of="compiled models")
 def test_steps_of_decoding_with_a_cache_share_a_few_graphs(
     position: nn.Module, window: tuple[int, int] | None
 ):
@@ -84,6 +84,7 @@ def test_steps_of_decoding_with_a_cache_share_a_few_graphs(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.costly(4, of="compiled models")
 def test_inductor_computes_the_same_forward_and_backward():
     module = made("GatedBias")
     compiled = torch.compile(module, fullgraph=True, dynamic=True)

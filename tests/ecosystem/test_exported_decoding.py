@@ -150,7 +150,7 @@ def test_a_cache_made_before_is_refused(tokens: int, strict: bool):
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="onnxruntime")
 def test_onnxruntime_decodes_with_the_same_numbers(name: str, tmp_path: Path):
     step, path = step_of(name), tmp_path / "step.onnx"
     with torch.no_grad():

@@ -33,7 +33,7 @@ def exported(module: nn.Module, given: tuple, subject: Subject, path: Path) -> o
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="onnxruntime")
 def test_onnxruntime_computes_the_same_numbers_at_any_length(name: str, tmp_path: Path):
     module, path = made(name), tmp_path / "model.onnx"
     model = exported(module, inputs(name, LENGTHS[0]), SUBJECTS[name], path)

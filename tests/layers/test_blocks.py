@@ -182,6 +182,7 @@ def test_gradients_reach_the_memory_and_every_parameter(across):
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @each_across
+@pytest.mark.costly(4, of="compiled models")
 def test_compiles_without_a_graph_break_at_any_length(across):
     made = reader(across)
 

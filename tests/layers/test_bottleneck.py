@@ -185,6 +185,7 @@ def test_dtype_and_device_are_taken():
 @pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.costly(4, of="compiled models")
 def test_compiles_without_a_graph_break_on_any_map():
     block = made(10, (3, 4), downsample=True)
     compiled = torch.compile(block, fullgraph=True, dynamic=True, backend="eager")

@@ -208,7 +208,7 @@ def test_repr_tells_the_sizes():
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("pool", [None, nn.AvgPool2d(2, ceil_mode=True)])
-@pytest.mark.costly(1)
+@pytest.mark.costly(4, of="compiled models")
 def test_compiles_without_a_graph_break_on_any_map(pool):
     layer = made(Grid(6, (5, 7)), query_pool=pool)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="eager")

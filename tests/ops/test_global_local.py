@@ -145,6 +145,7 @@ def test_a_window_without_global_tokens_is_a_window():
 @pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.costly(4, of="compiled models")
 def test_it_compiles_to_one_graph_for_all_lengths():
     torch._dynamo.reset()
 

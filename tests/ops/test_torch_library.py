@@ -170,7 +170,7 @@ def test_opcheck_of_local_attention(backend: str, make: Callable[[str], tuple]):
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @every_backend
-@pytest.mark.costly(1)
+@pytest.mark.costly(4, of="compiled models")
 def test_compiles_without_a_graph_break_at_any_length(backend: str):
     table = torch.randn(2, 9, 8, dtype=DTYPES[backend], requires_grad=True)
 
@@ -247,6 +247,7 @@ def test_compiled_graphs_alone_call_operators_without_a_derivative(backend: str)
 @pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.costly(4, of="compiled models")
 def test_compiled_with_parameters_as_tables_and_a_cache():
     """Sizes of parameters stay numbers while those of inputs become symbols."""
     torch.manual_seed(0)

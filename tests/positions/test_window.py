@@ -131,6 +131,7 @@ def test_repr_tells_heads_and_window():
 
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.costly(4, of="compiled models")
 def test_without_resizing_compiles_without_a_graph_break_on_any_window():
     module = OnMap(WindowBias(2, (5, 7), resize=False))
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="eager")
