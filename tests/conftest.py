@@ -55,10 +55,12 @@ def pytest_collection_modifyitems(
     result = yield
     left_out = set()
     thorough = config.getoption("--thorough")
+    # A file that is named is not drawn for.
+    every_file = thorough or any(".py" in argument for argument in config.args)
     if config.getoption("--jaxtyping-packages", default=None):
-        left_out = set(items) - set(_typed(items, thorough=thorough))
+        left_out = set(items) - set(_typed(items, every_file=every_file))
     if count := config.getoption("--leave-cases"):
-        left_out |= set(_typed(_spread(items, count), thorough=thorough))
+        left_out |= set(_typed(_spread(items, count), every_file=every_file))
     if count := config.getoption("--cases"):
         left_out |= set(items) - set(_spread(items, count))
     elif not thorough:
@@ -70,7 +72,7 @@ def pytest_collection_modifyitems(
     return result
 
 
-def _typed(items: Iterable[pytest.Item], *, thorough: bool) -> Iterator[pytest.Item]:
+def _typed(items: Iterable[pytest.Item], *, every_file: bool) -> Iterator[pytest.Item]:
     """Those of a run with checked shapes.
 
     Not what tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
@@ -81,8 +83,9 @@ def _typed(items: Iterable[pytest.Item], *, thorough: bool) -> Iterator[pytest.I
     for item in items:
         if item.get_closest_marker("no_typecheck"):
             continue
-        draw = random.Random(f"{commit} {item.path.name}")
-        if thorough or _JOBS not in item.path.parents or draw.random() < 1 / 3:
+        of_jobs = _JOBS in item.path.parents
+        file = item.path.relative_to(_JOBS) if of_jobs else item.path
+        if every_file or not of_jobs or random.Random(f"{commit} {file}").random() < 1 / 3:
             yield item
 
 

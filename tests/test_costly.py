@@ -62,7 +62,9 @@ def test_some_commits_together_have_all_cases(monkeypatch):
     assert found == {(x.originalname, x.number) for x in CASES}
 
 
-def taken(monkeypatch, items: list[Item], **options: object) -> set[tuple[str, int]]:
+def taken(
+    monkeypatch, items: list[Item], args: tuple[str, ...] = ("tests",), **options: object
+) -> set[tuple[str, int]]:
     """What a run with these options takes of the items, which pytest hears all others of."""
     monkeypatch.setattr(conftest, "_commit", lambda: "a")
     before, items, said = items, list(items), []
@@ -74,7 +76,7 @@ def taken(monkeypatch, items: list[Item], **options: object) -> set[tuple[str, i
         said.extend(items)
 
     config = SimpleNamespace(
-        getoption=option, hook=SimpleNamespace(pytest_deselected=deselected)
+        args=args, getoption=option, hook=SimpleNamespace(pytest_deselected=deselected)
     )  # fmt: skip
     steps = conftest.pytest_collection_modifyitems(config, items)
     next(steps)
@@ -111,6 +113,11 @@ def test_shapes_of_jobs_are_checked_in_the_files_that_a_commit_draws(monkeypatch
     assert taken(monkeypatch, items.copy(), leave_cases=1) == everything - typed
     options = {"jaxtyping_packages": "relpos", "thorough": True}
     assert taken(monkeypatch, items.copy(), cases=1, **options) == everything
+    # One that is named is not drawn for.
+    named = ("tests/tasks/test_0.py::test_a",)
+    found = taken(monkeypatch, items.copy(), named, cases=1, jaxtyping_packages="relpos")
+    assert found == everything
+    assert taken(monkeypatch, items.copy(), named, leave_cases=1) == set()
 
 
 def test_one_word_has_one_number(monkeypatch):

@@ -237,21 +237,40 @@ def _refused(rank, size) -> None:
             super().__init__()
             self.in_proj_weight = nn.Parameter(torch.zeros(24, 8))
 
+    class CoreAttention(nn.Module):
+        """Without weights: it is given queries, keys and values."""
+
+    class ShawAttention(Shaw):
+        """A scheme, whatever its name."""
+
     for other in (
         MHA(),
+        CoreAttention(),
+        nn.MultiheadAttention(8, 2),
         GridAttention(8, 2),
         GridAttention(8, 2, projection=False),
         NeighborhoodAttention1D(8, 2, 3),
         RelativeGlobalAttention(8, 2, 9, 0.0),
     ):
         mixed = nn.ModuleDict({"line": MultiheadAttention(8, 2), "other": other})
-        said = f"no {type(other).__name__}, .* attend to this rank's tokens alone; .* module.other"
+        said = rf"{type(other).__name__}, .* attend to this rank's tokens alone.*; .* module\.other"
         with pytest.raises(ValueError, match=said):
             ContextParallel().apply_to(mixed, world())
         assert mixed["line"].attend_elsewhere is None
-    own = MHA()
-    own.acts_on_cut_tokens = True
-    ContextParallel().apply_to(nn.Sequential(MultiheadAttention(8, 2), own), world())
+    layer = MultiheadAttention(8, 2, position=ShawAttention(4, 3))
+    for kind in (MHA, CoreAttention, lambda: GridAttention(8, 2)):
+        outer = nn.Sequential(kind())
+        outer[0].acts_on_cut_tokens = True
+        ContextParallel().apply_to(nn.Sequential(layer, outer), world())
+        outer = nn.Sequential(kind())
+        outer.acts_on_cut_tokens = True
+        ContextParallel().apply_to(nn.Sequential(layer, outer), world())
+        able = MHA()
+        able.add_module("inner", outer)
+        ContextParallel().apply_to(nn.Sequential(layer, able), world())
+        outer.acts_on_cut_tokens = False
+        with pytest.raises(ValueError, match=r"ContextParallel: module must have no .*module\.1\."):
+            ContextParallel().apply_to(nn.Sequential(layer, able), world())
 
     layer = MultiheadAttention(8, 2)
     ContextParallel(key_layout="whole").apply_to(layer, world())

@@ -8,6 +8,7 @@ the name of its class, unless `acts_on_cut_tokens` says that it can do with this
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from ..adapters.adapted import Adapted
 from ..layers import GridAttention, MultiheadAttention
+from ..positions import Position
 from .group import Ranks
 from .layout import Layout, Span, shard, unshard
 
@@ -32,8 +34,9 @@ _REASONS = {
     "ForQuestionAnswering": "it reads tokens that lie on some ranks alone",
     "Top1Router": "it counts the tokens that it sees against the capacity of its experts",
 }
-# In the names of classes of attention.
+# In the names of classes of attention, and at their ends.
 _ATTENTION = ("Attention", "Attn", "MHA")
+_ATTENTION_ITSELF = re.compile(r"(Attention|Attn|MHA)(\dd)?$")
 
 
 def check_around(module: nn.Module, *, adapted: bool) -> None:
@@ -47,22 +50,27 @@ def check_around(module: nn.Module, *, adapted: bool) -> None:
         ValueError: if it has attention that is not cut, or as an adapted model other parts that
             read tokens of other ranks.
     """
+    _check_part("module", module, adapted=adapted)
+
+
+def _check_part(name: str, part: nn.Module, *, adapted: bool) -> bool:
+    """Raise for a part of a model, or for one within it; whether there is any that will be cut."""
+    if getattr(part, "acts_on_cut_tokens", False) or _is_cut(part):
+        return True
     # The inner ones first, whose names say more.
-    for name, part in reversed([*module.named_modules()]):
-        kind = type(part).__name__
-        reason = _reads_other_tokens(part) if adapted else None
-        if reason is None and _is_plain_attention(part):
-            reason = (
-                "relpos.adapters.adapt has not adapted it"
-                if adapted
-                else "it does not say acts_on_cut_tokens = True, and so would attend to this "
-                "rank's tokens alone; ContextParallel may be given the other parts by their names"
-            )
-        if reason is not None:
-            raise ValueError(
-                f"ContextParallel: module must have no {kind}, whose sequence cannot be cut: "
-                f"{reason}, got module{name and f'.{name}'}"
-            )
+    within = [
+        _check_part(f"{name}.{child}", each, adapted=adapted)
+        for child, each in part.named_children()
+    ]
+    reason = _reads_other_tokens(part) if adapted else None
+    if reason is None and not any(within) and _is_attention(part):
+        reason = _why_not_cut(part, adapted=adapted)
+    if reason is not None:
+        raise ValueError(
+            f"ContextParallel: module must have no {_kind(part)}, whose sequence cannot be cut: "
+            f"{reason}, got {name}"
+        )
+    return any(within)
 
 
 def cut_around(module: nn.Module, ranks: Ranks, layout: Layout, runs_of: RunsOf) -> None:
@@ -106,17 +114,40 @@ def _reads_other_tokens(part: nn.Module) -> str | None:
     return next((why for each, why in _REASONS.items() if each in kind), None)
 
 
-def _is_plain_attention(part: nn.Module) -> bool:
-    """Whether a module is attention by its name, has weights, and nothing in it that can be cut."""
-    if isinstance(part, GridAttention):
+def _is_cut(part: nn.Module) -> bool:
+    """Whether a module attends as the style has it, or, as a scheme, for one that does."""
+    return isinstance(part, Adapted | MultiheadAttention | Position)
+
+
+def _is_attention(part: nn.Module) -> bool:
+    """Whether a module is attention, by its name, or part of a name if it has weights."""
+    name = type(part).__name__
+    if isinstance(part, GridAttention | nn.MultiheadAttention) or _ATTENTION_ITSELF.search(name):
         return True
-    if not any(word in type(part).__name__ for word in _ATTENTION):
-        return False
-    for each in part.modules():
-        able = isinstance(each, Adapted | MultiheadAttention)
-        if able or getattr(each, "acts_on_cut_tokens", False):
-            return False
-    return any(x.ndim > 1 for x in part.parameters())
+    known = any(word in name for word in _ATTENTION)
+    return known and any(x.ndim > 1 for x in part.parameters())
+
+
+def _why_not_cut(part: nn.Module, *, adapted: bool) -> str:
+    if adapted:
+        return "relpos.adapters.adapt has not adapted it"
+    if isinstance(part, GridAttention):
+        alone = "its tokens lie on a map, and it would attend to this rank's tokens alone"
+    elif isinstance(part, nn.MultiheadAttention):
+        alone = (
+            "it would attend to this rank's tokens alone (relpos.layers.MultiheadAttention takes "
+            "its state)"
+        )
+    else:
+        alone = (
+            "it does not say acts_on_cut_tokens = True, and so would attend to this rank's tokens "
+            "alone"
+        )
+    return f"{alone}; ContextParallel may be given the other parts by their names"
+
+
+def _kind(part: nn.Module) -> str:
+    return ("torch.nn." if type(part) is nn.MultiheadAttention else "") + type(part).__name__
 
 
 def _shift_right(part: Any, ranks: Ranks, layout: Layout, labels: Tensor) -> Tensor:

@@ -68,8 +68,8 @@ class ContextParallel(ParallelStyle):
     whole sequence. `need_weights` must be False.
 
     Other attention in the module, known by `Attention`, `Attn` or `MHA` in its class's name, is
-    refused, unless it has the attribute `acts_on_cut_tokens = True`: because it acts on tokens one
-    by one, or calls `relpos.distributed.attention` itself.
+    refused, unless it, or what it is in, has the attribute `acts_on_cut_tokens = True`: because it
+    acts on tokens one by one, or calls `relpos.distributed.attention` itself.
 
     Args:
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
@@ -115,12 +115,6 @@ class ContextParallel(ParallelStyle):
         parts = list(module.modules())
         encoders = [part for part in parts if is_parakeet(part)]
         for part in parts:
-            if isinstance(part, nn.MultiheadAttention):
-                raise ValueError(
-                    "ContextParallel: module must have no torch.nn.MultiheadAttention, which would "
-                    "attend to this rank's tokens alone, got one; relpos.layers.MultiheadAttention "
-                    "takes its state"
-                )
             if isinstance(part, CutLayer) and part.ranks.shares_ranks(ranks):
                 raise ValueError(
                     "ContextParallel: group must be another dimension of the mesh than that of "

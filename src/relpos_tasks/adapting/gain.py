@@ -70,11 +70,11 @@ class Gain:
         if self.original is not None:
             ratio = self.original.seconds[n] / self.adapted.seconds[n]
             apart = _distance(self.adapted.output, self.original.output)
-            found.append(f"{ratio:.2f} times as fast; outputs differ by {apart:.1e}")
+            found.append(f"{ratio:.2f} times as fast; outputs differ by {apart}")
         if self.windowed is not None:
             apart = _distance(self.windowed.output, self.adapted.output)
             found.append(f"windowed  {_described(self.windowed, n)}")
-            found.append(f"the window changes the outputs by {apart:.1e}")
+            found.append(f"the window changes the outputs by {apart}")
         if self.original is not None or self.windowed is not None:
             found.append("(differences: root mean square, as a part of the outputs' own)")
         return found
@@ -181,6 +181,8 @@ def _next(runs: Run | None, run: Run | None) -> Run | None:
 
 def _first_tensor(outputs: Any) -> Tensor:
     """The first floating tensor with more than one axis that a model returns; of maps the last."""
+    if isinstance(outputs, Tensor):
+        outputs = (outputs,)
     values = outputs if isinstance(outputs, tuple) else outputs.values()
     for value in values:
         last = value[-1] if isinstance(value, (tuple, list)) and value else value
@@ -196,8 +198,11 @@ def _described(run: Run | None, n: int) -> str:
     return f"{run.seconds[n]:.3g} s{memory}"
 
 
-def _distance(x: Tensor, y: Tensor) -> float:
-    return float((x - y).double().norm() / y.double().norm())
+def _distance(x: Tensor, y: Tensor) -> str:
+    """The distance of x from y as a part of y; of a model that predicts lengths, their shapes."""
+    if x.shape != y.shape:
+        return f"their shapes, {tuple(x.shape)} and {tuple(y.shape)}"
+    return f"{float((x - y).double().norm() / y.double().norm()):.1e}"
 
 
 def _reset_peak() -> float | None:

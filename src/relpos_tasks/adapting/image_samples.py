@@ -12,6 +12,8 @@ __all__ = ["image_inputs", "patch_inputs"]
 
 # Pix2Struct's own number, where nothing else is asked for.
 _PATCHES = 2048
+# Images beside SegGPT's, whose size is that of one below its prompt.
+_PROMPTS = ("prompt_pixel_values", "prompt_masks")
 
 
 def image_inputs(
@@ -41,9 +43,8 @@ def image_inputs(
     size = vision.image_size
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
     taken = inspect.signature(model.forward).parameters
-    prompts = [name for name in taken if name.startswith("prompt_")]
+    prompts = [name for name in _PROMPTS if name in taken]
     if prompts:
-        # SegGPT's size is that of an image below its prompt.
         height //= 2
     shape = (1, vision.num_channels, height, width)
     images = {name: torch.randn(shape, generator=generator) for name in ("pixel_values", *prompts)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +56,8 @@ def load_pretrained(folder: Path) -> nn.Module:
         raise ValueError(f"adapt: {path} must be a model's configuration, got a JSON {said!r:.60}")
     names = said.get("architectures") or [_base_model(said.get("model_type"))]
     name = names[0] if isinstance(names, list) else names
-    cls: Any = getattr(transformers, name, None) if isinstance(name, str) else None
-    if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
+    cls = _class_named(name, said.get("model_type"))
+    if cls is None:
         raise ValueError(
             f"adapt: {path} must name an architecture of transformers {transformers.__version__}, "
             f"got {name}"
@@ -80,6 +82,20 @@ def load_pretrained(folder: Path) -> nn.Module:
             stacklevel=2,
         )
     return model.eval()
+
+
+def _class_named(name: Any, kind: Any) -> Any:
+    """The class of a model, of those that transformers shows or of its type's own; None if none."""
+    if not isinstance(name, str):
+        return None
+    cls = getattr(transformers, name, None)
+    if cls is None:
+        with suppress(ImportError, KeyError, TypeError):
+            config: Any = transformers.CONFIG_MAPPING[kind]
+            models = import_module(config.__module__.replace(".configuration_", ".modeling_"))
+            cls = getattr(models, name, None)
+    known = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+    return cls if known else None
 
 
 def _base_model(kind: Any) -> str:

@@ -72,18 +72,19 @@ class TrainingProgress(ProgressBar):
         """Move on."""
         step = trainer.global_step
         if self.bar is not None:
-            room = self._room(trainer) - self.bar_width - 1
-            figures = _figures_in(_figures(trainer), room)
-            self.bar.update(self.row, completed=step, figures=figures)
-        elif (
-            step == trainer.max_steps
-            or step % max(1, trainer.max_steps // 10) == 0
+            self._show(trainer)
+        elif step < trainer.max_steps and (
+            step % max(1, trainer.max_steps // 10) == 0
             or time.monotonic() - self.since >= _SECONDS_BETWEEN_LINES
         ):
             self._print(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave the finished bar."""
+        """Leave the finished bar, or print the last line, after the last validation."""
+        if self.bar is not None:
+            self._show(trainer)
+        else:
+            self._print(trainer)
         self._stop()
 
     def on_exception(
@@ -91,6 +92,13 @@ class TrainingProgress(ProgressBar):
     ) -> None:
         """Leave the bar as it is."""
         self._stop()
+
+    def _show(self, trainer: Trainer) -> None:
+        """Move the bar to the step that is done."""
+        assert self.bar is not None
+        room = self._room(trainer) - self.bar_width - 1
+        figures = _figures_in(_figures(trainer), room)
+        self.bar.update(self.row, completed=trainer.global_step, figures=figures)
 
     def _print(self, trainer: Trainer) -> None:
         self.since = time.monotonic()
@@ -100,7 +108,7 @@ class TrainingProgress(ProgressBar):
     def _room(self, trainer: Trainer) -> int:
         """The characters for bar and figures; of a line that is too long rich cuts off any."""
         steps = 2 * len(str(trainer.max_steps)) + len("/")
-        widths = (len("*"), max(len(self.title), 10), steps, len("0:00:00"))
+        widths = (len("*"), max(len(self.title), 10), steps, len("000:00:00"))
         return self.console.width - sum(width + 1 for width in widths)
 
     def _stop(self) -> None:

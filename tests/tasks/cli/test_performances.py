@@ -200,10 +200,10 @@ def copies(folder):
             ["0.mid: must be a MIDI file", *[".mid: must be a MIDI"] * 7, "4 more of 12 files"],
             "holds no MIDI file that can be used, got 12 files",
         ),
-        (no_notes, ["a.mid: holds no note"], "holds no MIDI file that can be used"),
+        (no_notes, ["a.mid: holds no note that ends"], "holds no MIDI file that can be used"),
         (
             drums,
-            ["a.mid: holds no note but those of drums"],
+            ["a.mid: holds no note that ends but those of drums"],
             "holds no MIDI file that can be",
         ),
         (
@@ -275,7 +275,7 @@ def test_a_folder_that_is_of_no_use_is_refused(relpos, tmp_path, fill, left_out,
         ("generate {huang} --prime {folder}/broken.mid", "broken.mid: must be a MIDI file, and"),
         (
             "generate {huang} --prime {drums}",
-            "drums.mid: holds no note but those of drums",
+            "drums.mid: holds no note that ends but those of drums",
         ),
         ("evaluate {huang} --data {folder} --window 99999992", "--window: must be at most "),
     ],

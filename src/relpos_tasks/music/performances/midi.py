@@ -56,7 +56,7 @@ def read_performance(path: str | Path, *, name: str | None = None) -> Performanc
         velocities.append(_column(notes, "velocity"))
     if not starts:
         drums = " but those of drums" if any(len(track.notes) for track in score.tracks) else ""
-        raise ScoreError(f"{path}: holds no note{drums}")
+        raise ScoreError(f"{path}: holds no note that ends{drums}")
     start, release, end = map(np.concatenate, (starts, releases, ends))
     end = np.minimum(end, max(release.max(), end[np.isfinite(end)].max(initial=0)))
     if not (start.min() >= 0 and end.max() <= _LONGEST_SECONDS):

@@ -199,7 +199,7 @@ GOOD = midi_file([(0, 480, 60, 64)])
             "must be of type 0 or 1 and count time in quarters, got type 1",
         ),
         (midi_file([]), "holds no note"),
-        (midi_file([(0, 480, 38, 64)], drums=True), "holds no note but those of drums"),
+        (midi_file([(0, 480, 38, 64)], drums=True), "holds no note that ends but those of drums"),
         (midi_file([(0, 90_000_000, 60, 64)]), r"must be at most 86,400 seconds long, got 93,750"),
     ],
 )
