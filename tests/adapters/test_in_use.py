@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -242,8 +243,8 @@ def forget(model: nn.Module) -> None:
     """What the model's library keeps for later calls: OpenMMLab masks, here without numbers."""
     for source in {sys.modules[type(module).__module__] for module in model.modules()}:
         for function in vars(source).values():
-            if clear := getattr(function, "cache_clear", None):
-                clear()
+            if isinstance(function, _lru_cache_wrapper):
+                function.cache_clear()
 
 
 @cases(CASES)
