@@ -9,7 +9,7 @@ import torch
 from transformers import T5Config, T5EncoderModel
 
 from relpos.adapters import Report
-from relpos_tasks.adapting.gain import Gain, Run, measure_gain
+from relpos_tasks.adapting.gain import Gain, Run, _first_tensor, measure_gain
 
 
 def run(*seconds):
@@ -46,6 +46,19 @@ def test_without_an_original_the_round_is_that_of_the_median_time():
     assert lines[:2] == ["original  asks for more memory than there is", "adapted   0.2 s"]
     assert "windowed  0.3 s" in lines
     assert "times as fast" not in "".join(lines)
+
+
+def test_outputs_of_other_lengths_have_no_distance():
+    found = gain(run(0.2), run(0.1), Run([0.1], None, torch.ones(3))).lines()
+    assert "the window changes the outputs by their shapes, (3,) and (2,)" in found
+
+
+def test_a_model_may_return_a_tensor_maps_or_a_dictionary():
+    x, y = torch.ones(1, 2), torch.zeros(1, 2)
+    for outputs in (x, (x, y), {"loss": x.sum(), "logits": x}, {"feature_maps": (y, x)}):
+        assert _first_tensor(outputs) is x
+    with pytest.raises(ValueError, match="must be of a model that returns tensors, got none"):
+        _first_tensor({"logits": None})
 
 
 def test_a_model_of_which_all_is_left_is_refused_with_the_reasons():

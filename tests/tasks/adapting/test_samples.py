@@ -80,6 +80,17 @@ def test_a_length_beyond_what_a_model_has_room_for_is_refused(name, most, words)
     assert words in str(error.value)
 
 
+def test_what_may_be_left_out_beside_an_image_is():
+    class Prompted(torch.nn.Module):
+        main_input_name = "pixel_values"
+        config = transformers.BeitConfig(image_size=32)
+
+        def forward(self, pixel_values, prompt_depth=None): ...
+
+    inputs, words = make_inputs(Prompted(), None)
+    assert (inputs.keys(), words) == ({"pixel_values"}, "32 x 32 pixels")
+
+
 def test_what_a_model_reads_must_be_known():
     class Other(torch.nn.Module):
         main_input_name = "input_ids"

@@ -143,6 +143,12 @@ def test_a_check_goes_no_further_than_learned_positions(relpos, tmp_path):
     assert "for MPNetModel, which has no position for more tokens, got 100000" in said
 
 
+def test_a_part_that_transformers_does_not_show_is_found_by_its_type(relpos, saved):
+    status, out, _ = relpos("adapt", saved("DeepseekOcr2SamVisionConfig eager"))
+    assert status == 0
+    assert "adapted: 2" in out
+
+
 def test_a_configuration_that_names_no_class_is_of_the_model_without_a_head(relpos, tmp_path):
     model = transformers.DebertaV2Model(BY_NAME["deberta_v3"].model().config)
     model.save_pretrained(tmp_path / "saved")

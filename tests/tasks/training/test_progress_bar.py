@@ -33,6 +33,8 @@ def test_the_name_the_steps_and_the_time_are_whole_at_any_width(
     assert f"{title} " in line
     assert "301/1150 " in line
     assert "-:--:--" in line
+    # For which there is room of 10 hours and more too.
+    assert len(line.rstrip()) <= width - 2
     assert line.count("\n") == 1
     assert "…" not in line
     assert [part in line for part in PARTS] == [n < shown for n in range(3)]

@@ -351,11 +351,12 @@ def test_a_resume_file_without_what_is_needed_is_named(source, tmp_path, spoil, 
 
 def test_a_log_says_where_training_begins_and_how_it_goes_on(source, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("relpos_tasks.training.progress_bar._SECONDS_BETWEEN_LINES", 0.0)
-    train_position("none", small(steps=30), source, folder=tmp_path, devices=CPU)
+    trained = train_position("none", small(steps=30), source, folder=tmp_path, devices=CPU)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in lines] == [
         f"none (seed 3): step {n}/30" for n in range(31)
     ]
+    assert f"valid {trained.curves['valid'][-1][1]:.3f}" in lines[-1]
 
 
 def test_unknown_devices_are_refused_in_one_line(source, tmp_path):
