@@ -154,6 +154,7 @@ PRODUCTS_OF_TURNS = {
 # Instructions that spill registers to memory or fetch them, in one turn; counted as below. A limit
 # of registers costs some in a short band, for which the loops beside it have more programs.
 SPILLING = {
+    # Since it keeps what rounding takes off its output.
     ("T5 bias", "forward_kernel", "band"): 2,
     ("T5 bias", "forward_kernel", "right"): 1,
     ("Shaw keys and values", "forward_kernel", "band"): 50,

@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 
 import relpos.distributed as cut
-from relpos.adapters import adapt
+from relpos.adapters import Adapted, adapt
 from relpos.distributed import ContextParallel
 from tests.distributed.cut import relative_error, world
 
@@ -147,6 +147,14 @@ def _refused(rank, size) -> None:
         with pytest.raises(ValueError, match=f"ContextParallel: module must have {said}"):
             ContextParallel().apply_to(model, world())
         assert not any("attend_elsewhere" in vars(part) for part in model.modules())
+    within: Any = adapted(deberta_v2)
+    encoder = within.deberta.encoder
+    assert isinstance(encoder, Adapted)
+    encoder.add_module("other", type("OtherAttention", (nn.Linear,), {})(2, 2))
+    with pytest.raises(
+        ValueError, match=r"must have no OtherAttention, .* module\.deberta\.encoder"
+    ):
+        ContextParallel().apply_to(within, world())
     prompted = adapted(t5)
     prompted.peft_config = {"default": SimpleNamespace(is_prompt_learning=True)}  # as peft has it
     with pytest.raises(ValueError, match="it puts tokens of its own before those of every rank"):

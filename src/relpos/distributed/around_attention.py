@@ -62,15 +62,16 @@ def _check_part(name: str, part: nn.Module, *, adapted: bool) -> bool:
         _check_part(f"{name}.{child}", each, adapted=adapted)
         for child, each in part.named_children()
     ]
+    able = any(within) or isinstance(part, Adapted)
     reason = _reads_other_tokens(part) if adapted else None
-    if reason is None and not any(within) and _is_attention(part):
+    if reason is None and not able and _is_attention(part):
         reason = _why_not_cut(part, adapted=adapted)
     if reason is not None:
         raise ValueError(
             f"ContextParallel: module must have no {_kind(part)}, whose sequence cannot be cut: "
             f"{reason}, got {name}"
         )
-    return any(within)
+    return able
 
 
 def cut_around(module: nn.Module, ranks: Ranks, layout: Layout, runs_of: RunsOf) -> None:
@@ -116,7 +117,9 @@ def _reads_other_tokens(part: nn.Module) -> str | None:
 
 def _is_cut(part: nn.Module) -> bool:
     """Whether a module attends as the style has it, or, as a scheme, for one that does."""
-    return isinstance(part, Adapted | MultiheadAttention | Position)
+    if isinstance(part, Adapted):
+        return bool(part.scheme)  # what else is adapted may hold anything
+    return isinstance(part, MultiheadAttention | Position)
 
 
 def _is_attention(part: nn.Module) -> bool:

@@ -44,7 +44,7 @@ def clip_grad_norm_(
         ValueError: if `norm_type` is not above 0.
         RuntimeError: if the norm is not finite and `error_if_nonfinite` says so.
     """
-    power = float("inf") if norm_type == "inf" else norm_type
+    power = inf if norm_type == "inf" else norm_type
     if not (isinstance(power, int | float) and power > 0):
         raise ValueError(f"clip_grad_norm_: norm_type must be above 0, got {one_line(norm_type)}")
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
