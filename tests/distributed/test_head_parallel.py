@@ -271,8 +271,6 @@ def _refused(rank, size) -> None:
     mesh = init_device_mesh("cpu", (size,))
     with pytest.raises(ValueError, match="num_heads must be a multiple of the 2 ranks, got 3"):
         parallelize_module(MultiheadAttention(9, 3), mesh, HeadParallel())
-    with pytest.raises(ValueError, match="num_kv_heads must be a multiple of the 2 ranks, got 1"):
-        parallelize_module(MultiheadAttention(8, 4, num_kv_heads=1), mesh, HeadParallel())
     with pytest.raises(ValueError, match=r"HeadParallel: module must have a relpos.layers"):
         parallelize_module(nn.Linear(3, 3), mesh, HeadParallel())
 

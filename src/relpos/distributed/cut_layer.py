@@ -1,4 +1,4 @@
-"""A layer of which this rank has some heads: the same input and the whole output on every rank."""
+"""A layer of which this rank has some heads, whose outputs are summed over the ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from inspect import signature
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, distributed, nn
-from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_tensor
 from torch.func import functional_call
 from torch.nn.functional import linear
 
@@ -24,14 +24,24 @@ from ..ops.dispatch import choose
 from ..ops.inputs import DropoutOrigin, prepare
 from ..terms import GridTerms, Terms
 from .agreement import Outcome, agree, fail_together
-from .derivatives import refuse_second_derivatives
+from .exchange import SpansOfRanks
+from .exchange_autograd import copy_to_ranks, gather_tokens, scatter_sum, sum_of_ranks
 from .facts import described
 from .group import Ranks
 from .heads import terms_of_heads
 from .not_compiled import not_compiled
 from .positions import check_gathered
+from .token_layouts import (
+    INPUTS,
+    LocalTokens,
+    TokenLayouts,
+    cut_axis,
+    cut_evenly,
+    local_tokens,
+    spans_of_lengths,
+)
 
-__all__ = ["PROJECTIONS", "CutLayer", "SummedLinear"]
+__all__ = ["PROJECTIONS", "CutLayer", "PartialLinear"]
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
@@ -40,9 +50,11 @@ class CutLayer(MultiheadAttention):
     """A layer's heads `first..first + num_heads - 1`; a module becomes one in place."""
 
     ranks: Ranks
+    layouts: TokenLayouts
     check: bool
     all_heads: int
     all_kv_heads: int
+    all_sizes: tuple[int, int, int]
     knows_some_heads: bool
     dropouts_around: tuple[nn.Module, ...]
 
@@ -50,14 +62,18 @@ class CutLayer(MultiheadAttention):
     def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """As of the layer: the same input and the whole output on every rank."""
+        """As of the layer; query, key, value and output lie as `layouts` has it."""
         with self._failing_with_tokens():
-            given = self._agree(query, key, value, *args, **options)
+            given, tokens = self._agree(query, key, value, *args, **options)
         outcome = Outcome(self.ranks, "MultiheadAttention", check=self.check)
         try:
-            return self._forward_of_heads(**given)
+            output, weights = self._forward_of_heads(given, tokens)
         except Exception as error:
             outcome.fail(error)
+        outcome.raise_together()
+        if weights is not None:
+            weights = sum_of_ranks(weights, self.ranks) / self.ranks.size
+        return self._summed(output, tokens.get("query")), weights
 
     def _failing_with_tokens(self) -> AbstractContextManager[None]:
         """What fails within is told to the ranks that have other tokens, if any have."""
@@ -67,15 +83,20 @@ class CutLayer(MultiheadAttention):
             return nullcontext()
         return fail_together(ranks, "MultiheadAttention", check=style.check)
 
-    def _agree(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """The arguments by name, once it is sure that all ranks have the same."""
+    def _agree(self, *args: Any, **options: Any) -> tuple[dict[str, Any], dict[str, SpansOfRanks]]:
+        """The arguments by name, once it is sure that all ranks have the same.
+
+        Of what is cut along its tokens, this rank's, and by name what tokens each rank has.
+        """
         facts: dict[str, object] = {}
-        given, error = {}, None
+        given, axes, error = {}, {}, None
+        lengths: tuple[int, ...] = (0, 0, 0)
         try:
             bound = _SIGNATURE.bind(self, *args, **options)
             bound.apply_defaults()
             given = dict(bound.arguments)
             del given["self"]
+            axes = self._make_local(given)
             for name, x in given.items():
                 if isinstance(x, DTensor):
                     raise TypeError(
@@ -88,35 +109,92 @@ class CutLayer(MultiheadAttention):
                         "ranks, got a nested tensor"
                     )
             _check_of_heads(self, given)
-            facts = _facts(self, given)
+            cut_axis(
+                "output", self.layouts.output, given["query"].ndim, batch_first=self.batch_first
+            )
+            facts = _facts(self, given, axes)
+            lengths = tuple(given[name].shape[axes.get(name, 0)] for name in INPUTS)
         except Exception as found:
             error = found
+        of_ranks = [lengths] * self.ranks.size
         if self.check:
-            agree(self.ranks, "MultiheadAttention", facts, (), error)
+            of_ranks = agree(self.ranks, "MultiheadAttention", facts, lengths, error)
         elif error is not None:
             raise error
-        return given
+        each = zip(INPUTS, zip(*of_ranks, strict=True), strict=True)
+        return given, {name: spans_of_lengths(found) for name, found in each if name in axes}
+
+    def _make_local(self, given: dict[str, Any]) -> dict[str, int]:
+        """Plain tensors in place of query, key and value, and the axes along which some are cut."""
+        axes: dict[str, int] = {}
+        made: dict[tuple[int, Placement], LocalTokens] = {}
+        for name, layout in zip(INPUTS, self.layouts.inputs, strict=True):
+            x = given[name]
+            if (id(x), layout) not in made:
+                made[id(x), layout] = local_tokens(
+                    name, x, layout, self.layouts.mesh, batch_first=self.batch_first
+                )
+            found = made[id(x), layout]
+            given[name] = found.x
+            if found.axis is not None:
+                axes[name] = found.axis
+        return axes
 
     def _forward_of_heads(
-        self, query: Tensor, key: Tensor, value: Tensor, **named: Any
+        self, given: Mapping[str, Any], tokens: Mapping[str, SpansOfRanks]
     ) -> tuple[Tensor, Tensor | None]:
-        copies = {
-            id(x): _CopyToRanks.apply(x, self.ranks) if isinstance(x, Tensor) else x
-            for x in (query, key, value)
-        }
-        query, key, value = (copies[id(x)] for x in (query, key, value))
+        """What this rank's heads give to the output, of all tokens, and their weights."""
+        named = dict(given)
+        whole: dict[tuple[int, bool], Tensor] = {}
+        for name in INPUTS:
+            x, cut = named[name], name in tokens
+            if (id(x), cut) not in whole:
+                whole[id(x), cut] = (
+                    gather_tokens(x, self.ranks, self._axis(x), tokens[name])
+                    if cut
+                    else copy_to_ranks(x, self.ranks)
+                )
+            named[name] = whole[id(x), cut]
         for name in ("attn_mask", "key_padding_mask"):
             if isinstance(named[name], Tensor) and named[name].requires_grad:
-                named[name] = _CopyToRanks.apply(named[name], self.ranks)
+                named[name] = copy_to_ranks(named[name], self.ranks)
         mask = named["attn_mask"]
         if isinstance(mask, Tensor) and mask.ndim == 3:
             each = mask.unflatten(0, (-1, self.all_heads))
             own = slice(self.first_head, self.first_head + self.num_heads)
             named["attn_mask"] = each[:, own].flatten(0, 1)
-        output, weights = super().forward(query, key, value, **named)
-        if weights is not None:
-            weights = _SumOfRanks.apply(weights, self.ranks) / self.ranks.size
-        return output, weights
+        return super().forward(**named)
+
+    def _summed(self, part: Tensor, tokens: SpansOfRanks | None) -> Tensor:
+        """The output, laid out as it is to be.
+
+        Args:
+            part: what this rank's heads give to it, without bias.
+            tokens: what each rank has of the query; None where it is whole.
+        """
+        layout, bias = self.layouts.output, self.out_proj.bias
+        axis = cut_axis("output", layout, part.ndim, batch_first=self.batch_first)
+        shape = part.shape
+        if axis is None:
+            output = sum_of_ranks(part, self.ranks)
+        else:
+            tokens = tokens or cut_evenly(shape[axis], self.ranks.size)
+            output = scatter_sum(part, self.ranks, axis, tokens)
+        if bias is not None:
+            assert isinstance(bias, DTensor)
+            shared = bias.to_local()
+            # Of cut tokens each rank has a part of its gradient.
+            output = output + (shared if axis is None else copy_to_ranks(shared, self.ranks))
+        if self.layouts.use_local_output:
+            return output
+        stride = output.new_empty(shape, device="meta").stride()
+        return DTensor.from_local(
+            output, self.layouts.mesh, [layout], run_check=False, shape=shape, stride=stride
+        )
+
+    def _axis(self, x: Tensor) -> int:
+        """Of the tokens of a query, key or value."""
+        return 1 if self.batch_first and x.ndim == 3 else 0
 
     def reset_parameters(self) -> None:
         """The numbers of one device, as the first rank draws them."""
@@ -141,13 +219,31 @@ class CutLayer(MultiheadAttention):
         return self.ranks.rank * self.num_heads
 
     @property
+    def first_kv_head(self) -> int:
+        """Which of all key heads is the first here; several ranks may have the same one."""
+        return self.first_head * self.all_kv_heads // self.all_heads
+
+    @property
     def position_of_heads(self) -> Callable[..., Any] | None:
         """The scheme, called for some heads."""
         return None if self.position is None else _CutPosition(self)
 
     def _linear(self, part: int, x: Tensor) -> Tensor:
-        weight, bias = (getattr(self, f"{PROJECTIONS[part]}_{kind}") for kind in ("weight", "bias"))
-        return linear(x, weight.to_local(), None if bias is None else bias.to_local())
+        weight, bias = (
+            self._own_rows(part, getattr(self, f"{PROJECTIONS[part]}_{kind}"))
+            for kind in ("weight", "bias")
+        )
+        assert weight is not None
+        return linear(x, weight, bias)
+
+    def _own_rows(self, part: int, parameter: DTensor | None) -> Tensor | None:
+        """Those of this rank's heads, of a parameter that is cut along them or whole."""
+        if parameter is None:
+            return None
+        if not _is_shared(parameter):
+            return parameter.to_local()
+        first = self.first_kv_head * self.head_dim
+        return copy_to_ranks(parameter.to_local(), self.ranks)[first : first + self._sizes[part]]
 
     def _attention(
         self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms, **options: Any
@@ -185,9 +281,20 @@ def _check_of_heads(layer: CutLayer, given: Mapping[str, Any]) -> None:
         )
 
 
-def _facts(layer: CutLayer, given: Mapping[str, object]) -> dict[str, object]:
-    """What must be the same on every rank, by what users call it."""
+def _facts(
+    layer: CutLayer, given: Mapping[str, object], axes: Mapping[str, int]
+) -> dict[str, object]:
+    """What must be the same on every rank, by what users call it.
+
+    Args:
+        layer: whose heads are cut.
+        given: the arguments.
+        axes: along which some of them are cut.
+    """
     device = layer.out_proj.weight.device.type
+    # What is dropped out of cut tokens each rank drops for itself.
+    of_all_tokens = "query" not in axes or isinstance(layer.layouts.output, Replicate)
+    generator = _generator(layer, layer.out_proj.weight.device) if of_all_tokens else None
     facts: dict[str, object] = {
         "the layer": {
             "embed_dim": layer.embed_dim,
@@ -202,12 +309,15 @@ def _facts(layer: CutLayer, given: Mapping[str, object]) -> dict[str, object]:
         "autocast": torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None,
         "dropout": layer.dropout if layer.training else 0.0,
         "the state of torch's generator, of which dropout around the layer draws (HeadParallel on "
-        "the attention alone does not ask),": _generator(layer, layer.out_proj.weight.device),
+        "the attention alone does not ask),": generator,
         # Of each of them gradients are summed, as long as they are wanted.
         "parameters that learn": [n for n, x in layer.named_parameters() if x.requires_grad],
         "tensors given twice": _repeated(given),
+        "output": layer.layouts.output,
     }
-    return facts | {name: _described(x) for name, x in given.items()}
+    for name, x in given.items():
+        facts[name] = _described(x, {axes[name]: "tokens"} if name in axes else {})
+    return facts
 
 
 def _generator(layer: CutLayer, device: torch.device) -> str | None:
@@ -220,17 +330,17 @@ def _generator(layer: CutLayer, device: torch.device) -> str | None:
 
 def _repeated(given: Mapping[str, object]) -> list[str]:
     """Which of query, key and value are the same tensor as one before."""
-    tensors = {name: given[name] for name in ("query", "key", "value")}
+    tensors = {name: given[name] for name in INPUTS}
     first: dict[int, str] = {}
     return [f"{name} is {first[id(x)]}" for name, x in tensors.items()
             if first.setdefault(id(x), name) != name]  # fmt: skip
 
 
-def _described(x: object) -> object:
+def _described(x: object, names: Mapping[int, str]) -> object:
     if isinstance(x, KeyValueCache):
         return f"a cache of {x.length} tokens"
     if isinstance(x, Tensor):
-        return described(x)
+        return described(x, names)
     return x if isinstance(x, bool | int) else one_line(x)
 
 
@@ -261,7 +371,8 @@ class _CutPosition:
         layer = self._layer
         if layer.knows_some_heads:
             return self._call(q, k, *x, **options)
-        heads, kv_heads = _own_heads(layer, q, k)
+        heads = slice(layer.first_head, layer.first_head + layer.num_heads)
+        kv_heads = slice(layer.first_kv_head, layer.first_kv_head + layer.num_kv_heads)
         whole_q = _among_zeros(q, heads, layer.all_heads)
         whole_k = _among_zeros(k, kv_heads, layer.all_kv_heads)
         new_q, new_k, terms = self._call(whole_q, whole_k, *x, **options)
@@ -296,17 +407,13 @@ def _fill(parameter: DTensor, whole: Tensor) -> None:
 def _local(x: Tensor, ranks: Ranks) -> Tensor:
     """This rank's part of a parameter; of one that ranks share, the gradient is summed."""
     if not isinstance(x, DTensor):
-        return _CopyToRanks.apply(x, ranks)
-    shared = all(isinstance(placement, Replicate) for placement in x.placements)
-    return _CopyToRanks.apply(x.to_local(), ranks) if shared else x.to_local()
+        return copy_to_ranks(x, ranks)
+    return copy_to_ranks(x.to_local(), ranks) if _is_shared(x) else x.to_local()
 
 
-def _own_heads(layer: CutLayer, q: Tensor, k: Tensor) -> tuple[slice, slice]:
-    found = []
-    for x in (q, k):
-        first = layer.ranks.rank * x.shape[1]
-        found.append(slice(first, first + x.shape[1]))
-    return found[0], found[1]
+def _is_shared(x: DTensor) -> bool:
+    """Whether every rank has all of it."""
+    return all(isinstance(placement, Replicate) for placement in x.placements)
 
 
 def _among_zeros(x: Tensor, heads: slice, count: int) -> Tensor:
@@ -315,53 +422,10 @@ def _among_zeros(x: Tensor, heads: slice, count: int) -> Tensor:
     return torch.cat([before, x, after], 1)
 
 
-class SummedLinear(nn.Linear):
-    """`sum over ranks of x_r W_r^T`, then the bias; a module becomes one in place."""
-
-    ranks: Ranks
-    check: bool
+class PartialLinear(nn.Linear):
+    """`x_r W_r^T`, whose sum over the ranks is the output without bias; made in place."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The whole output, on every rank, from what this rank's heads give."""
-        weight, bias = self.weight, self.bias
-        assert isinstance(weight, DTensor)
-        part = linear(x, weight.to_local())
-        Outcome(self.ranks, "MultiheadAttention", check=self.check).raise_together()
-        output = _SumOfRanks.apply(part, self.ranks)
-        if bias is None:
-            return output
-        assert isinstance(bias, DTensor)
-        return output + bias.to_local()
-
-
-class _CopyToRanks(torch.autograd.Function):
-    """The same tensor, whose gradient is summed over the ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
-        ctx.ranks = ranks
-        return x.view_as(x)
-
-    @staticmethod
-    @refuse_second_derivatives
-    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        d_x = d_x.contiguous().clone()
-        with ctx.ranks.exchanging("MultiheadAttention", "gradients of the input"):
-            distributed.all_reduce(d_x, group=ctx.ranks.group)
-        return d_x, None
-
-
-class _SumOfRanks(torch.autograd.Function):
-    """The sum over the ranks, on each of them; the gradient is the same on each."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
-        x = x.contiguous().clone()
-        with ranks.exchanging("MultiheadAttention", "outputs"):
-            distributed.all_reduce(x, group=ranks.group)
-        return x
-
-    @staticmethod
-    @refuse_second_derivatives
-    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return d_x, None
+        """What this rank's heads give to the output."""
+        assert isinstance(self.weight, DTensor)
+        return linear(x, self.weight.to_local())

@@ -7,7 +7,18 @@
 As Megatron-LM (Shoeybi et al. 2019, section 3): the input is the same on every rank, the
 projections of queries, keys and values give some heads, and the outputs of all are summed. What a
 scheme has for each head (tables, projections, slopes) is cut likewise; what heads share lies on
-every rank, with gradients summed over them.
+every rank, with gradients summed over them. So do the projections of keys and values where there
+are fewer key heads than ranks: each rank reads those rows that its query heads share.
+
+Between such layers tokens may be cut among the same ranks (`token_layouts.py`):
+
+    plan = {
+        "attention_norm": SequenceParallel(),
+        "attention": HeadParallel(input_layouts=Shard(1), output_layouts=Shard(1)),
+        "mlp_norm": SequenceParallel(),
+        "mlp": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
+        "mlp.0": ColwiseParallel(), "mlp.2": RowwiseParallel(output_layouts=Shard(1)),
+    }
 
 Parameters become DTensors over the mesh, so that `fully_shard` over another dimension of it,
 optimizers and distributed checkpoints know what they are. A layer's packed `in_proj_weight` becomes
@@ -28,12 +39,14 @@ from ..checks import check_flag, check_module
 from ..layers import MultiheadAttention
 from ..positions import Position
 from .agreement import agree
-from .cut_layer import PROJECTIONS, CutLayer, SummedLinear
+from .cut_layer import PROJECTIONS, CutLayer, PartialLinear
 from .group import Ranks, resolve_group
 from .positions import check_gathered
+from .token_layouts import TokenLayouts, check_layouts
 
 __all__ = ["HeadParallel"]
 
+_WHOLE = Replicate()
 _DROPOUTS = (
     nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
 )  # fmt: skip
@@ -43,29 +56,47 @@ class HeadParallel(ParallelStyle):
     """Each rank has some of the heads of every `relpos.layers.MultiheadAttention` in a module.
 
     For `torch.distributed.tensor.parallel.parallelize_module`. The layer is called as before, with
-    the whole input on every rank, and returns the whole output. It may be combined with
+    the whole input on every rank, and returns the whole output, unless it is told otherwise: as
+    torch's styles say it, tokens may be cut before it, after it, or both. Masks, documents and
+    ranges are of all tokens always. It may be combined with
     `ContextParallel` over another dimension of the mesh, applied after it, and with `fully_shard`
     (not with DistributedDataParallel, which takes no DTensors). Where anything else of the model is
     dropped out in training, the ranks must have the same random numbers: one `torch.manual_seed`.
     `relpos.distributed.clip_grad_norm_` clips gradients.
 
     Args:
+        input_layouts: how query, key and value lie, where they are plain tensors: `Replicate()`,
+            whole on every rank, or `Shard(n)`, cut along the axis n of tokens, in the order of
+            the ranks; one for all, or three. DTensors of either kind are taken as they say.
+        output_layouts: likewise of the output; it has the query's tokens where both are cut.
+        use_local_output: whether the output is a plain tensor; else a DTensor.
         check: whether the ranks first compare their arguments, and tell each other whether they
             succeeded before their outputs are summed: two small exchanges for each layer. Without
             it a rank that is called otherwise, or fails, leaves the others to the time limit of
-            their process group.
+            their process group, and ranks must have equal numbers of what is cut.
 
     Raises:
-        ValueError: if a module has no such layer, the ranks do not divide a layer's heads, or a
-            parameter that is to be cut is another module's too. Layers may share a scheme, and
+        ValueError: if a module has no such layer, the ranks do not divide a layer's heads, its key
+            heads are neither divided by the ranks nor divide them, a parameter that is to be cut
+            is another module's too, or a layout is of another kind. Layers may share a scheme, and
             schemes of layers that are cut by one call may share tables.
-        TypeError: if `check` is no flag.
+        TypeError: if a layout is no placement, or a flag no flag.
         RuntimeError: if another rank has something against its module.
     """
 
-    def __init__(self, *, check: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        input_layouts: Placement | tuple[Placement, Placement, Placement] = _WHOLE,
+        output_layouts: Placement = _WHOLE,
+        use_local_output: bool = True,
+        check: bool = True,
+    ) -> None:
         super().__init__()
+        check_flag("HeadParallel", "use_local_output", use_local_output)
         check_flag("HeadParallel", "check", check)
+        self.input_layouts = check_layouts("HeadParallel", input_layouts, output_layouts)
+        self.output_layouts, self.use_local_output = output_layouts, use_local_output
         self.check = check
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -88,11 +119,15 @@ class HeadParallel(ParallelStyle):
         made: dict[Tensor, nn.Parameter] = {}
         dropouts = tuple(part for part in module.modules() if isinstance(part, _DROPOUTS))
         for layer in layers.values():
-            _cut_layer(layer, device_mesh, ranks, made, dropouts, check=self.check)
+            _cut_layer(layer, device_mesh, ranks, made, self, dropouts)
         return module
 
     def __repr__(self) -> str:
-        return f"HeadParallel(check={self.check})"
+        return (
+            f"HeadParallel(input_layouts={self.input_layouts}, "
+            f"output_layouts={self.output_layouts}, use_local_output={self.use_local_output}, "
+            f"check={self.check})"
+        )
 
 
 def _layers(module: nn.Module, mesh: DeviceMesh, ranks: Ranks) -> dict[str, MultiheadAttention]:
@@ -126,12 +161,16 @@ def _layers(module: nn.Module, mesh: DeviceMesh, ranks: Ranks) -> dict[str, Mult
 
 
 def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
-    for name in ("num_heads", "num_kv_heads"):
-        if getattr(layer, name) % ranks.size:
-            raise ValueError(
-                f"HeadParallel: {name} must be a multiple of the {ranks.size} ranks, "
-                f"got {getattr(layer, name)}"
-            )
+    if layer.num_heads % ranks.size:
+        raise ValueError(
+            f"HeadParallel: num_heads must be a multiple of the {ranks.size} ranks, "
+            f"got {layer.num_heads}"
+        )
+    if layer.num_kv_heads % ranks.size and ranks.size % layer.num_kv_heads:
+        raise ValueError(
+            f"HeadParallel: num_kv_heads must be a multiple of the {ranks.size} ranks, or divide "
+            f"them, got {layer.num_kv_heads}"
+        )
 
 
 def _check_whole(name: str, layer: MultiheadAttention, mesh: DeviceMesh) -> None:
@@ -192,9 +231,8 @@ def _cut_layer(
     mesh: DeviceMesh,
     ranks: Ranks,
     made: dict[Tensor, nn.Parameter],
+    style: HeadParallel,
     dropouts: tuple[nn.Module, ...],
-    *,
-    check: bool,
 ) -> None:
     """Change a layer in place.
 
@@ -203,8 +241,8 @@ def _cut_layer(
         mesh: of the ranks.
         ranks: which have some heads each.
         made: what parameters of schemes have become; more are added.
+        style: how it is to be cut.
         dropouts: of the module whose layers are cut.
-        check: as of `HeadParallel`.
     """
     sizes = layer._sizes
     weights = [layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight]
@@ -212,9 +250,12 @@ def _cut_layer(
         weights = [*layer.in_proj_weight.split(sizes)]
     biases = [None] * 3 if layer.in_proj_bias is None else [*layer.in_proj_bias.split(sizes)]
     layer.in_proj_weight = layer.in_proj_bias = None
-    for name, weight, bias in zip(PROJECTIONS, weights, biases, strict=True):
+    # Ranks that share a key head have all of its projection, and each a part of its gradient.
+    of_keys = Replicate() if layer.num_kv_heads % ranks.size else Shard(0)
+    placements = (Shard(0), of_keys, of_keys)
+    for name, weight, bias, place in zip(PROJECTIONS, weights, biases, placements, strict=True):
         for kind, x in (("weight", weight), ("bias", bias)):
-            parameter = None if x is None else _dtensor_parameter(x, mesh, Shard(0))
+            parameter = None if x is None else _dtensor_parameter(x, mesh, place)
             layer.register_parameter(f"{name}_{kind}", parameter)
     out_proj = layer.out_proj
     out_proj.register_parameter("weight", _dtensor_parameter(out_proj.weight, mesh, Shard(1)))
@@ -225,18 +266,20 @@ def _cut_layer(
     if position is not None:
         _cut_position(position, axes, layer.num_heads, mesh, ranks, made)
     layer.__class__ = CutLayer
-    out_proj.__class__ = SummedLinear
+    out_proj.__class__ = PartialLinear
     assert isinstance(layer, CutLayer)
-    assert isinstance(out_proj, SummedLinear)
-    layer.ranks = out_proj.ranks = ranks
-    layer.check = out_proj.check = check
+    layer.ranks, layer.check = ranks, style.check
+    layer.layouts = TokenLayouts(
+        mesh, style.input_layouts, style.output_layouts, style.use_local_output
+    )
     layer.dropouts_around = dropouts
     layer.all_heads, layer.all_kv_heads = layer.num_heads, layer.num_kv_heads
     layer.knows_some_heads = axes is not None
+    layer.all_sizes = sizes
     layer.num_heads //= ranks.size
-    layer.num_kv_heads //= ranks.size
-    q_size, k_size, v_size = (size // ranks.size for size in sizes)
-    layer._sizes = q_size, k_size, v_size
+    layer.num_kv_heads = max(layer.num_kv_heads // ranks.size, 1)
+    heads, kv_heads = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
+    layer._sizes = heads, kv_heads, kv_heads
 
 
 def _cut_position(

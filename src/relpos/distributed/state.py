@@ -221,7 +221,7 @@ def _pack(state: dict[str, Any], prefix: str) -> None:
 
 def _unpack(state: dict[str, Any], prefix: str, layer: CutLayer) -> None:
     """The names of a cut layer in place of those of one device."""
-    sizes = [size * layer.ranks.size for size in layer._sizes]
+    sizes = list(layer.all_sizes)
     for kind in ("weight", "bias"):
         packed = state.pop(f"{prefix}in_proj_{kind}", None)
         if packed is not None:
