@@ -76,6 +76,36 @@ def test_four_ranks_are_as_one_process(four, name: str, method: str, layout: str
     four.run(check_case, WIDE[name], method, layout)
 
 
+# How many ranks ahead and behind keys visit, of 4 ranks that have 17 tokens or 16 each.
+WAYS = {
+    "both": ({"window": (4, 4)}, "contiguous", (1, 1)),
+    "both, further behind": ({"window": (3, 20)}, "contiguous", (1, 2)),
+    "ahead": ({"window": (20, 0)}, "contiguous", (2, 0)),
+    "behind": ({"window": (0, 4)}, "contiguous", (0, 1)),
+    "all": ({"window": (20, 20)}, "contiguous", (3, 0)),
+    "both, causal": ({"window": (6, None), "causal": True}, "zigzag", (1, 1)),
+    "both, two runs": ({"window": (2, 5)}, "zigzag", (1, 1)),
+    "all, two runs": ({"window": (12, 0)}, "zigzag", (3, 0)),
+    "far from home": ({"window": (2, 2), "query_start": 40}, "contiguous", (2, 0)),
+    "documents": ({"window": (4, 4), "documents": "runs, padded"}, "contiguous", (1, 1)),
+    "padding": ({"window": (4, 4), "mask": "padding"}, "contiguous", (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_keys_go_both_ways_round_a_ring_as_far_as_a_window_reaches(four, name: str):
+    changes, layout, (ahead, behind) = WAYS[name]
+    case = replace(CASES["window"], queries=67, keys=67, **changes)
+    sent = four.run(check_case, case, "ring", layout)
+    found = {kind: sum(of_rank[kind] for of_rank in sent) for kind in sent[0]}
+    tokens = case.batch * case.keys * 8
+    keys = case.groups * (case.width + case.value_width) * tokens
+    beside = tokens * (case.documents is not None) + tokens // 8 * (case.mask is not None)
+    assert found["forward ring"] == (ahead + behind) * (keys + beside)
+    # Sums begin on the rank itself where they go ahead, and behind it where they go back.
+    assert found["both ring gradients"] == (ahead + behind + (ahead > 0)) * keys
+
+
 @pytest.mark.parametrize(
     "name", [name for name, case in GRID_CASES.items() if not case.axis_ranges]
 )

@@ -41,10 +41,20 @@ def _send(rank, size, heads, kv_heads, method) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("method", ["ring", "auto"])
-@pytest.mark.parametrize(("layout", "hops"), [("contiguous", 2), ("zigzag", 4)])
-def test_keys_on_a_ring_go_no_further_than_a_window(four, layout: str, hops: int, method: str):
-    for sent in four.run(_send_under_a_window, layout, (5, 0), 2, method):
-        assert sent == (hops - 1) * 2 * 2 * 16 * 8 * 4
+@pytest.mark.parametrize(
+    ("layout", "window", "visits"),
+    [
+        # 16 tokens on each rank, in one run or two, whose neighbours lie on the ranks beside.
+        ("contiguous", (16, 0), 1), ("contiguous", (17, 0), 2), ("contiguous", (0, 16), 1),
+        ("contiguous", (16, 16), 2), ("contiguous", (18, 18), 3), ("zigzag", (8, 0), 2),
+        ("zigzag", (8, 8), 2), ("zigzag", (20, 0), 3),
+    ],
+)  # fmt: skip
+def test_keys_on_a_ring_go_no_further_than_a_window(
+    four, layout: str, window, visits: int, method: str
+):
+    for sent in four.run(_send_under_a_window, layout, window, 2, method):
+        assert sent == visits * 2 * 2 * 16 * 8 * 4
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,7 @@ def test_keys_on_a_ring_go_no_further_than_a_window(four, layout: str, hops: int
     [
         ((5, 0), 4, 2 * 4 * 16 * 8 * 4),  # to the neighbour alone
         ((20, 0), 4, 4 * 4 * 16 * 8 * 4 * 3 // 4),  # by heads: less than two hops
-        ((5, 5), 4, 4 * 4 * 16 * 8 * 4 * 3 // 4),  # a ring would go all the way round
+        ((5, 5), 4, 4 * 4 * 16 * 8 * 4 * 3 // 4),  # to both neighbours it would be more
     ],
 )
 def test_the_method_is_what_sends_least_under_a_window(four, window, heads: int, bytes_sent: int):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -144,17 +145,26 @@ class CutCall:
         return seen if right is None else seen & (first_offset <= right)
 
     @cached_property
-    def hops(self) -> int:
-        """How many ranks the keys of each visit at most, its own among them.
+    def reach(self) -> tuple[int, int]:
+        """How many of the ranks ahead, and of those behind, the keys of each visit at most.
 
-        What lies further than a window reaches needs no visit; every rank counts the same.
+        On a ring they go both ways, each as far as somebody sees them, so that the longest run of
+        ranks that need none is left out; if all need them, one way. Every rank finds the same.
         """
         queries, keys = _edges(self.queries), _edges(self.keys)
         pairs = queries[:, None, :, None], keys[None, :, None, :]
         seen = self._seen(*pairs).flatten(2).any(2)
-        rank = torch.arange(self.ranks.size, device="cpu")
-        hops = (rank[:, None] - rank) % self.ranks.size
-        return int(hops.masked_fill(~seen, 0).max()) + 1
+        size, rank = self.ranks.size, torch.arange(self.ranks.size, device="cpu")
+        ahead = (rank[:, None] - rank) % size
+        visited = sorted({0, *ahead[seen].tolist()})
+        # Of equal runs the one that ends at home: one way needs one exchange less backward.
+        last, first = max(pairwise([*visited, size]), key=lambda run: (run[1] - run[0], run[1]))
+        return last, size - first
+
+    @property
+    def visits(self) -> int:
+        """How many ranks the keys of each visit besides its own."""
+        return sum(self.reach)
 
 
 def _edges(spans: SpansOfRanks) -> Tensor:

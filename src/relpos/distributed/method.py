@@ -60,9 +60,9 @@ def choose_method(call: CutCall, method: str) -> str:
     if method == "auto":
         even = heads % size == 0 and kv_heads % size == 0
         sent = (heads + kv_heads) * (size - 1)
-        if grid or size == 1 or (even and sent <= kv_heads * size * (call.hops - 1)):
+        if grid or size == 1 or (even and sent <= kv_heads * size * call.visits):
             method = "heads"
-        elif call.hops < size:
+        elif call.visits < size - 1:
             method = "ring"
         else:
             batch, _, _, width = local.k.shape

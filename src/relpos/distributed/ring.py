@@ -1,13 +1,15 @@
 """Keys and values go from rank to rank, and each rank adds what its rows see of them.
 
 Ring attention (Liu et al. 2023, section 3). While a rank computes with some keys, they travel on to
-the next one, and others come in: beside its own it holds those of two ranks at most. Backward they
-travel once more, and the sums of their gradients, in 32 bits at least, behind them and home.
+the next one, and others come in: beside its own it holds those of two ranks at most. Under a window
+they travel to the ranks ahead that see them, and then to those behind. Backward they travel once
+more, and the sums of their gradients, in 32 bits at least, behind them and home.
 
-What a rank sends, with n tokens on each of P ranks, e bytes a number and w >= 4 a gradient:
+What a rank sends, with n tokens on each of P ranks, e bytes a number and w >= 4 a gradient, where
+keys visit V other ranks (P - 1 of them without a window), A = 1 if any of these are ahead, else 0:
 
-    forward   (P - 1) b g n (d + dv) e
-    backward  (P - 1) b g n (d + dv) e  and  P b g n (d + dv) w
+    forward   V b g n (d + dv) e
+    backward  V b g n (d + dv) e  and  (V + A) b g n (d + dv) w
 """
 
 from __future__ import annotations
@@ -48,29 +50,38 @@ def ring_backward(
         own: `blocks.own_sums`.
         wanted: names of gradients.
     """
-    ranks, hops, transfer = call.ranks, call.hops, None
+    ranks, (ahead, behind) = call.ranks, call.reach
     outcome = Outcome(ranks, "attention", check=call.check)
+    home: list[_ArrivingSums] = []
     sums = _ArrivingSums({})
-    hop = -1  # `enumerate` would hold a shard longer
-    for shard in _travelling(call):
-        hop += 1
-        sums = _ArrivingSums(transfer or shard_sums(shard, wanted))
+    # `zip` would hold a shard longer.
+    way, travelling = iter(_way(call)), _travelling(call)
+    for shard in travelling:
+        at = next(way)
+        if at in (0, -1):  # here sums begin, of those ahead with the rank's own
+            sums = _ArrivingSums(shard_sums(shard, wanted))
         outcome.attempt(partial(add_gradients, call, shard, flow, own, sums, wanted))
         # To the rank that computes with these keys next; from the last one home.
-        steps = 1 if hop < hops - 1 else -hop
-        if steps % ranks.size:
-            coming = call.keys[(ranks.rank - hop - 1) % ranks.size if steps > 0 else ranks.rank]
+        is_last = at == (ahead if at >= 0 else -behind)
+        steps = -at if is_last else 1 if at >= 0 else -1
+        if steps:
+            coming = ranks.rank if is_last else (ranks.rank - at - steps) % ranks.size
             found = sums()
             with ranks.exchanging("attention", _GRADIENTS):
                 transfer = Transfer(
-                    ranks, found, shard_sums(shard, wanted, coming), steps=steps,
+                    ranks, found, shard_sums(shard, wanted, call.keys[coming]), steps=steps,
                     kind="ring gradients",
                 )  # fmt: skip
             sums = _ArrivingSums(transfer)
+        if is_last:
+            home.append(sums)
         del shard
-    found = sums()
+    first, *others = (arriving() for arriving in home)
+    for found in others:
+        for name, x in found.items():
+            first[name] += x
     outcome.raise_together()
-    return found
+    return first
 
 
 class _ArrivingSums:
@@ -92,18 +103,29 @@ class _ArrivingSums:
         return self._sums
 
 
+def _way(call: CutCall) -> list[int]:
+    """How many ranks ahead of their own the keys of each are, one time after another."""
+    ahead, behind = call.reach
+    return [*range(ahead + 1), *range(-1, -behind - 1, -1)]
+
+
 def _travelling(call: CutCall) -> Iterator[KeyShard]:
     """The keys of one rank after another, this one's first; the next ones travel meanwhile."""
-    shard, ranks, hops = call.own_keys, call.ranks, call.hops
-    for hop in range(hops):
-        transfer, spans = None, call.keys[(ranks.rank - hop - 1) % ranks.size]
-        if hop < hops - 1:
+    shard, ranks, way = call.own_keys, call.ranks, _way(call)
+    for at in [*way[1:], None]:
+        transfer, spans = None, ()
+        if at is not None:
+            spans = call.keys[(ranks.rank - at) % ranks.size]
+            sent = call.own_keys if at == -1 else shard
             received = {
-                name: shard.tensors[name].new_empty(shape)
-                for name, shape in shard.shapes(spans).items()
+                name: sent.tensors[name].new_empty(shape)
+                for name, shape in sent.shapes(spans).items()
             }
             with ranks.exchanging("attention", _KEYS):
-                transfer = Transfer(ranks, shard.tensors, received, steps=1, kind="ring")
+                transfer = Transfer(
+                    ranks, sent.tensors, received, steps=1 if at > 0 else -1, kind="ring"
+                )
+            del sent
         yield shard
         if transfer is not None:
             with ranks.exchanging("attention", _KEYS):

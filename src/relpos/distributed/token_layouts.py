@@ -83,18 +83,18 @@ def check_layouts(
             f"{function}: input_layouts must be one placement, or three of query, key and value, "
             f"got {len(each)}"
         )
-    for name, placement in (*(("input_layouts", one) for one in each), ("output_layouts", output)):
-        if not isinstance(placement, Placement):
-            raise TypeError(
-                f"{function}: {name} must be Replicate() or Shard(axis of tokens), "
-                f"got {one_line(placement)}"
-            )
-        if not isinstance(placement, Replicate | Shard):
-            raise ValueError(
-                f"{function}: {name} must be Replicate() or Shard(axis of tokens), got {placement}"
-            )
-    query, key, value = each
+    _checked(function, "output_layouts", output)
+    query, key, value = (_checked(function, "input_layouts", placement) for placement in each)
     return query, key, value
+
+
+def _checked(function: str, name: str, placement: object) -> Placement:
+    said = f"{function}: {name} must be Replicate() or Shard(axis of tokens), got "
+    if not isinstance(placement, Placement):
+        raise TypeError(f"{said}{one_line(placement)}")
+    if not isinstance(placement, Replicate | Shard):
+        raise ValueError(f"{said}{placement}")
+    return placement
 
 
 def local_tokens(
