@@ -42,7 +42,7 @@ def show_progress(title: str, total: int, unit: str) -> Iterator[Callable[[int],
         yield _lines(title, total, unit)
         return
     columns = (
-        SpinnerColumn(),
+        _spinner(console),
         TextColumn("{task.description}"),
         BarColumn(None),
         MofNCompleteColumn(),
@@ -65,7 +65,7 @@ def show_activity(title: str) -> Iterator[None]:
     """
     console = Console(stderr=True)
     if console.is_terminal:
-        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        columns = _spinner(console), TextColumn("{task.description}"), TimeElapsedColumn()
         with Progress(*columns, console=console, transient=True) as bar:
             bar.add_task(title, total=None)
             yield
@@ -78,6 +78,10 @@ def show_activity(title: str) -> Iterator[None]:
     finally:
         finished.set()
         thread.join()
+
+
+def _spinner(console: Console) -> SpinnerColumn:
+    return SpinnerColumn("line" if console.options.ascii_only else "dots")
 
 
 def _lines(title: str, total: int, unit: str) -> Callable[[int], None]:

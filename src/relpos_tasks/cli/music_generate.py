@@ -41,7 +41,7 @@ def generate(
         typer.Option(
             min=1,
             help=f"Of a chorale: bars of 4/4 after an upbeat of a quarter, the last one that "
-            f"quarter short; at most 256, by default {_BARS}. Not used with --melody.",
+            f"quarter short; at most 256, by default {_BARS}. Not with --melody.",
         ),
     ] = None,
     melody: Annotated[
@@ -107,6 +107,10 @@ def generate(
 
     if bars is not None:
         check_bars("--bars:", bars)
+        if melody is not None:
+            raise ValueError(
+                "--bars: must not come with --melody: the chorale is as long as the tune"
+            )
     if seconds is not None:
         check_seconds("--seconds:", seconds)
     stem = None if out is None else checked_stem(out, example="tune")

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import typer
 
-__all__ = ["in_first_process", "print_rows", "say", "say_unsung"]
+__all__ = ["in_first_process", "loading", "print_rows", "say", "say_unsung"]
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Show in a terminal that something is imported which takes seconds."""
+    if not (sys.stderr.isatty() and in_first_process()):
+        yield
+        return
+    from ..progress import show_activity  # noqa: PLC0415
+
+    with show_activity("loading torch and Lightning"):
+        yield
 
 
 def say(line: str) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ..training.limits import MAX_SEED, MAX_STEPS
+from .output import loading
 
 if TYPE_CHECKING:
     from ..training.comparison import Comparison
@@ -176,7 +177,10 @@ def with_training_options(
         @wraps(command)
         def run(**given: Any) -> None:
             taken = {parameter.name: given.pop(parameter.name) for parameter in shared}
-            command(**given, options=options(**taken))
+            made = options(**taken)
+            with loading():
+                import lightning  # noqa: F401
+            command(**given, options=made)
 
         # Typer reads both.
         run.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ REFUSED = [
     (f"{GENERATE} --melody no.mid", "no.mid: cannot be read: No such file"),
     (f"{GENERATE} --melody {{grid}}", "must be a MIDI or a MusicXML file"),
     (f"{GENERATE} --melody {{high}}", "the melody must lie in "),
+    (f"{GENERATE} --melody {{high}} --bars 3", "--bars: must not come with --melody"),
     (
         f"{GENERATE} --melody {{long}}",
         "long.mid: the melody must be at most 4096 sixteenths long, got 4097",
