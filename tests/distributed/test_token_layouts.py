@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.utils import checkpoint as activations
 
 import relpos.distributed as cut
 from relpos.distributed import ContextParallel, HeadParallel
@@ -94,6 +95,7 @@ WHOLE, TOKENS = Replicate(), Shard(1)
 CROSS = (TOKENS, WHOLE, WHOLE)
 
 
+@pytest.mark.costly(10)
 @pytest.mark.parametrize("lengths", [(13, 7), (8, 8), (1, 5)])
 @pytest.mark.parametrize("given", ["plain", "DTensor"])
 @pytest.mark.parametrize(
@@ -184,6 +186,7 @@ def _check_axis(rank, size, batch_first, single) -> None:
         layer(own, own, own)
 
 
+@pytest.mark.costly(10)
 @pytest.mark.parametrize("name", LINES)
 def test_ranks_that_share_a_key_head_know_every_scheme(two, name: str):
     two.run(_check_shared, name)
@@ -315,6 +318,31 @@ def _load(rank, size, folder) -> None:
     again = _heads_cut(_model(2), size)
     cut.load_full_state_dict(again, whole.state_dict())
     assert relative_error(again(x), whole(x)) <= 1e-12
+
+
+@pytest.mark.costly(1)
+@pytest.mark.parametrize("how", ["checkpoint", "aot_eager", "eager"])
+def test_checkpoints_of_activations_and_compiled_models(two, how: str):
+    two.run(_check_compiled, how)
+
+
+def _check_compiled(rank, size, how) -> None:
+    torch._dynamo.reset()
+    model = _model(1)
+    for block in model:
+        parallelize_module(block, _mesh(size), PLAN)
+    own = _cut_as(_randn(2, 12, 32), Shard(1), rank, size)
+
+    def run(x: Tensor) -> Tensor:
+        for block in model:
+            x = activations.checkpoint(block, x, use_reentrant=False)
+        return x
+
+    found = run if how == "checkpoint" else torch.compile(model, backend=how)
+    outputs = [one(own) for one in (model, found)]
+    gradients = [torch.autograd.grad(x.sin().sum(), own)[0] for x in outputs]
+    assert relative_error(outputs[1], outputs[0]) <= 1e-12
+    assert relative_error(gradients[1], gradients[0]) <= 1e-12
 
 
 def test_dropout_around_cut_tokens_may_differ(two):
