@@ -30,11 +30,15 @@ def test_formulas_are_of_any_number_of_heads(four, heads: int, kv_heads: int, me
         assert sum(of_rank[direction] for of_rank in sent) == pytest.approx(4 * formula)
 
 
-def _send(rank, size, heads, kv_heads, method) -> tuple[int, int]:
+def _send(
+    rank, size, heads, kv_heads, method, layout="zigzag", causal=True, window=None
+) -> tuple[int, int]:
     q = torch.zeros(1, heads, 16, 16).requires_grad_()
     k = torch.zeros(1, kv_heads, 16, 16).requires_grad_()
     with count_bytes() as sent:
-        output = cut.attention(q, k, k.sin(), group=world(), method=method, causal=True)
+        output = cut.attention(
+            q, k, k.sin(), group=world(), method=method, causal=causal, layout=layout, window=window
+        )
         forward = sum(sent.values())
         output.sum().backward()
     return forward, sum(sent.values()) - forward
@@ -55,6 +59,23 @@ def test_keys_on_a_ring_go_no_further_than_a_window(
 ):
     for sent in four.run(_send_under_a_window, layout, window, 2, method):
         assert sent == visits * 2 * 2 * 16 * 8 * 4
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [1, 15, 16, 17, 40, 63, 64, 100])
+def test_formulas_of_windows_are_what_is_sent_and_computed(four, window: int, causal: bool):
+    shape = Shape(64, 4, 8, head_dim=16, element_bytes=4, causal=causal, window=window)
+    found = cost(shape, CLUSTER, "ring")
+    for sent in four.run(_send, 8, 8, "ring", "contiguous", causal, (window, window)):
+        assert sent == found.sent
+    offset = torch.arange(64) - torch.arange(64)[:, None]
+    seen = (offset.abs() <= window) & ((offset <= 0) | (not causal))
+    # A pair of a token with itself counts half if causal.
+    pairs = seen.sum().item() - (32 if causal else 0)
+    assert shape.flops == pytest.approx(4 * 8 * 16 * pairs / 4, rel=5e-3)
+    everything = cost(Shape(64, 4, 8, head_dim=16, element_bytes=4, causal=causal), CLUSTER, "ring")
+    assert found.sent[0] <= everything.sent[0]
+    assert found.seconds <= everything.seconds
 
 
 @pytest.mark.parametrize(

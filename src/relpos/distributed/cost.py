@@ -18,6 +18,10 @@ Backward computes 2.5 times as much. Ring and gather send keys and values once m
 gradients in w >= 4 bytes (ring P times, gather P - 1); heads send what they did forward. Under a
 causal mask the zigzag layout makes the work of a hop the same on every rank. Terms are left out:
 their tables do not travel, and each rank has them whole.
+
+Under a window of m tokens, in the contiguous layout, fewer pairs take part, and on a ring keys
+visit ceil(m / n) ranks in place of P - 1, twice as many if tokens after the query are seen too. Of
+the work there a rank's own keys have their share, and those that come in equal ones of the rest.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ class Shape:
         batch: b.
         element_bytes: e, of a number.
         causal: whether keys ahead of the query are left out.
+        window: m, how many tokens before the query it sees, and without `causal` as many after it;
+            None: all.
 
     Raises:
         ValueError: if a number is out of range, or the key heads do not divide the query heads.
@@ -65,10 +71,13 @@ class Shape:
     batch: int = 1
     element_bytes: int = 2
     causal: bool = True
+    window: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("length", "ranks", "heads", "head_dim", "batch", "element_bytes"):
             check_count("Shape", name, getattr(self, name))
+        if self.window is not None:
+            check_count("Shape", "window", self.window)
         if self.heads > _MOST_HEADS:
             raise ValueError(f"Shape: heads must be at most {_MOST_HEADS}, got {self.heads}")
         if self.kv_heads is None:
@@ -93,10 +102,33 @@ class Shape:
         return self.batch * self.heads * self.tokens * self.head_dim
 
     @property
-    def hop_flops(self) -> float:
-        """The operations for the pairs of two ranks' tokens, forward, on average over the hops."""
-        pairs = self.tokens**2 * (0.5 if self.causal else 1.0)
+    def visits(self) -> int:
+        """How many ranks the keys of each visit on a ring, besides its own."""
+        others = self.ranks - 1
+        if self.window is None or self.window >= self.length:
+            return others
+        one_way = -(-self.window * self.ranks // self.length)
+        return min(others, one_way if self.causal else 2 * one_way)
+
+    @property
+    def flops(self) -> float:
+        """The operations of a rank, forward, on average over the ranks."""
+        return self._flops(self._pairs(self.length) / self.ranks)
+
+    @property
+    def own_flops(self) -> float:
+        """Those of them with the rank's own keys."""
+        if self.window is None:  # in the zigzag layout as many as with any others
+            return self.flops / self.ranks
+        return self._flops(self._pairs(self.tokens))
+
+    def _flops(self, pairs: float) -> float:
         return 4 * self.batch * self.heads * self.head_dim * pairs
+
+    def _pairs(self, tokens: float) -> float:
+        """How many pairs of tokens in a row take part; if causal one with itself is half."""
+        reach = tokens if self.window is None else min(self.window + 0.5, tokens)
+        return (tokens - reach / 2) * reach * (1 if self.causal else 2)
 
 
 @dataclass(frozen=True)
@@ -187,8 +219,7 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
         raise ValueError(f"cost: method must be one of {', '.join(METHODS)}, got {method!r}")
     ranks, e, w = shape.ranks, shape.element_bytes, max(shape.element_bytes, 4)
     keys, queries = shape.key_numbers, shape.query_numbers
-    step = shape.hop_flops / cluster.flops
-    compute = ranks * step, _BACKWARD * ranks * step
+    compute = shape.flops / cluster.flops, _BACKWARD * shape.flops / cluster.flops
     own = (2 * queries + keys) * e * 2  # q, output, k, v and their gradients
     others = ranks - 1
     # In the zigzag layout a rank's keys are two runs, of one of which gradients are made at a time.
@@ -219,14 +250,32 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
         hidden = gathered == 0
         memory = own + ranks * keys * (e + 2 * w) + queries * w
     else:
-        sent = others * keys * e, others * keys * e + (ranks * keys * w if others else 0.0)
+        visits = shape.visits
+        sent = visits * keys * e, visits * keys * e + ((visits + 1) * keys * w if visits else 0.0)
         hop = cluster.latency + keys * e / cluster.bandwidth
         back = cluster.latency + keys * (e + w) / cluster.bandwidth
-        forward = step + others * max(step, hop)
-        backward = _BACKWARD * step + others * max(_BACKWARD * step, back)
-        seconds = forward, backward + (back if others else 0.0)
-        hidden = others == 0 or (hop <= step and back <= _BACKWARD * step)
+        forward, hidden = _ring_seconds(shape, cluster, hop, 1.0)
+        backward, hidden_backward = _ring_seconds(shape, cluster, back, _BACKWARD)
+        seconds = forward, backward + (back if visits else 0.0)
+        hidden = hidden and hidden_backward
         # Keys of two other ranks, and sums of gradients on their way out and in.
-        travelling = keys * (min(others, 2) * e + 2 * w) if others else keys * w
+        travelling = keys * (min(visits, 2) * e + 2 * w) if visits else keys * w
         memory = own + queries * w + travelling + keys * w / runs
     return Cost(method, impossible, sent, seconds, compute, hidden, memory)
+
+
+def _ring_seconds(shape: Shape, cluster: Cluster, hop: float, work: float) -> tuple[float, bool]:
+    """The seconds of a pass on a ring, and whether all that is sent is hidden.
+
+    Args:
+        shape: of the attention.
+        cluster: on which it runs.
+        hop: seconds until the keys of the next rank are there.
+        work: as parts of what is computed forward.
+    """
+    visits, own = shape.visits, work * shape.own_flops / cluster.flops
+    if not visits:
+        return work * shape.flops / cluster.flops, True
+    step = (work * shape.flops / cluster.flops - own) / visits
+    meanwhile = own if visits == 1 else min(own, step)
+    return max(own, hop) + (visits - 1) * max(step, hop) + step, hop <= meanwhile

@@ -41,6 +41,14 @@ def plan_command(
     causal: Annotated[
         bool, typer.Option("--causal/--no-causal", help="Whether keys ahead are left out.")
     ] = True,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens before the query that it sees, without --causal as many after it; all by "
+            "default.",
+        ),
+    ] = None,
     flops: Annotated[
         float, typer.Option(help="FLOP/s of a device in attention: measured, not its peak.")
     ] = 4e14,
@@ -60,7 +68,9 @@ def plan_command(
     if memory is not None and not memory > 0:
         raise ValueError(f"--memory: must be above 0, got {memory:g}")
     try:
-        shape = Shape(length, ranks, heads, kv_heads, head_dim, batch, _BYTES[dtype], causal)
+        shape = Shape(
+            length, ranks, heads, kv_heads, head_dim, batch, _BYTES[dtype], causal, window
+        )
         cluster = Cluster(flops, bandwidth, latency)
     except ValueError as error:
         # In the words of the options.
@@ -72,14 +82,16 @@ def plan_command(
         f"{length:,} {tokens} on {ranks} {devices}, {length // ranks:,} each"
         f"{' or one more' if length % ranks else ''}; {heads} query and "
         f"{shape.kv_heads} key heads of width {head_dim}, {dtype}{', causal' if causal else ''}"
+        f"{'' if window is None else f', under a window of {window:,} tokens'}"
     )
     typer.echo("per device and attention, forward + backward:")
     for one in costs:
         typer.echo(f"  {one.method:<7} {_words(one)}")
-    least = hidden_from(shape, cluster)
-    typer.echo(f"a ring hides what it sends from {least:,.0f} tokens a device on")
+    if window is None:
+        least = hidden_from(shape, cluster)
+        typer.echo(f"a ring hides what it sends from {least:,.0f} tokens a device on")
     typer.echo(
-        "measured on 2 and 4 processes of one machine, on gloo, "
+        "measured on 2 and 4 processes of one machine, on gloo, without a window, "
         f"these times and tensors were up to {PLAN_ERROR:.0%} off"
     )
     typer.echo(_advice(costs, shape, memory))
@@ -107,7 +119,10 @@ def _advice(costs: list[Cost], shape: Shape, memory: float | None) -> str:
         )
     best = min(fitting, key=lambda one: (sum(one.seconds), one.memory))
     others = f" of those that fit {memory:g} GiB" if memory is not None else ""
-    return f"fastest{others}: method={best.method!r}" + (", layout='zigzag'" * shape.causal)
+    layout = "zigzag" if shape.causal else ""
+    if shape.window is not None and best.method == "ring":
+        layout = "contiguous"
+    return f"fastest{others}: method={best.method!r}" + (f", layout={layout!r}" if layout else "")
 
 
 def _seconds(seconds: float) -> str:

@@ -17,6 +17,19 @@ def test_a_million_tokens_on_64_devices(relpos):
     assert lines[-1] == "fastest: method='ring', layout='zigzag'"
 
 
+def test_a_window_ends_a_ring_early(relpos):
+    sizes = ["--length", 10**6, "--ranks", 64, "--heads", 16]
+    lines = relpos("plan", *sizes, "--window", 4096)[1].splitlines()
+    assert lines[0].endswith("causal, under a window of 4,096 tokens")
+    # To one rank of 63: keys and values of 15,625 tokens, then gradients of them twice in float32.
+    assert "sends 122 MiB + 610 MiB" in lines[4]
+    assert lines[-1] == "fastest: method='ring', layout='contiguous'"
+    everything = relpos("plan", *sizes, "--window", 10**6)[1].splitlines()
+    assert [line.partition(",")[0] for line in everything[2:5]] == [
+        line.partition(",")[0] for line in relpos("plan", *sizes)[1].splitlines()[2:5]
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "last"),
     [
@@ -60,6 +73,7 @@ def test_its_error_is_the_one_that_was_measured(relpos):
         (["--latency", 1e308], "--latency: must be in 0..1e+06, got 1e+308"),
         (["--ranks", 10**10, "--heads", 10**8], "--heads: must be at most 65536, got 100000000"),
         (["--length", 10**400], "--length"),
+        (["--window", 0], "--window"),
         (["--memory", 0], "--memory: must be above 0, got 0"),
         (["--dtype", "int8"], "--dtype"),
     ],
