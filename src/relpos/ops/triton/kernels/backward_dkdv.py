@@ -167,7 +167,7 @@ def dkdv_kernel(
             first_at = end_rows + head + j
             last_at = first_at + heads_in_all * args.seqlen_k
             if IN_PARTS:
-                is_summed = (j < args.seqlen_k) & (i_begin > 0)
+                is_summed = j < tl.where(i_begin > 0, args.seqlen_k, 0)
                 first_d_scores += tl.load(first_at, mask=is_summed, other=0.0)
                 last_d_scores += tl.load(last_at, mask=is_summed, other=0.0)
             tl.store(first_at, first_d_scores, mask=j < args.seqlen_k)

@@ -236,7 +236,8 @@ def stored_dtables_kernel(
         heads = end - first
         step = heads_per_kv_head
     row = row0 + r
-    inside_rows = row < args.table_rows - 1
+    num_rows = args.table_rows - 1
+    inside_rows = row < num_rows
     of_table = tl.cast(split * table_heads + table_head, tl.int64) * args.table_rows
     at_row = of_table + row
 
@@ -259,7 +260,7 @@ def stored_dtables_kernel(
         # Parts begin with other tiles in each head, so that all get as many.
         tile0 = first_tile + (split + turn) % splits
         row_i = tile0 * SPEC.block_m  # of the chunk
-        inside = inside_rows & (tile0 < end_tile)
+        inside = row < tl.where(tile0 < end_tile, num_rows, 0)
         key0 = key_of_query_0 + i_begin + row_i
         if NEEDS_D_KEYS or NEEDS_D_QUERIES:
             d_scores = _load_by_offset(stored.d_scores, stored, head, row_i, key0, inside, SPEC)
@@ -270,7 +271,7 @@ def stored_dtables_kernel(
             i = i0 + tl.arange(0, SPEC.block_m)
             row_i += splits * SPEC.block_m
             next_key0 = key_of_query_0 + i_begin + row_i
-            inside = inside_rows & (tile + splits < end_tile)
+            inside = row < tl.where(tile + splits < end_tile, num_rows, 0)
             if NEEDS_D_KEYS or NEEDS_D_QUERIES:
                 d_scores_ahead = _load_by_offset(
                     stored.d_scores, stored, head, row_i, next_key0, inside, SPEC

@@ -60,8 +60,8 @@ def dots_of_places(args, b, h, i, j0, SPEC: tl.constexpr):
     c = tl.arange(0, SPEC.block_n)
     rows = _rows_of(args.inputs.key_axis_logits, b, h, i)
     rows += SPEC.num_key_coordinates - SPEC.axis_width
-    inside = (i < args.seqlen_q)[:, None] & (c < SPEC.axis_width)[None, :]
-    inside = inside & (j0 >= tokens_before_grid(args, SPEC))
+    width = tl.where(j0 >= tokens_before_grid(args, SPEC), SPEC.axis_width, 0)
+    inside = (i < args.seqlen_q)[:, None] & (c < width)[None, :]
     logits = tl.load(rows[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     return _not_too_low(logits, args) * (1.0 / args.inputs.scale)
 
@@ -71,7 +71,7 @@ def bits_of_row(args, b, h, i, j0, SPEC: tl.constexpr):
     """What the first axis adds to the exponents of the tile of keys from `j0`, in bits: `(m,)`."""
     before = tokens_before_grid(args, SPEC)
     row = (j0 - before) // SPEC.axis_width
-    inside = (i < args.seqlen_q) & (j0 >= before)
+    inside = i < tl.where(j0 >= before, args.seqlen_q, 0)
     at = _rows_of(args.inputs.key_axis_logits, b, h, i) + row
     logits = tl.load(at, mask=inside, other=0.0).to(tl.float32)
     return _not_too_low(logits, args) * LOG2_E
