@@ -345,6 +345,24 @@ def _check_compiled(rank, size, how) -> None:
     assert relative_error(gradients[1], gradients[0]) <= 1e-12
 
 
+@pytest.mark.parametrize("layout", [WHOLE, TOKENS])
+def test_autocast_gives_what_one_device_gives(two, layout):
+    two.run(_check_autocast, layout)
+
+
+def _check_autocast(rank, size, layout) -> None:
+    torch.manual_seed(0)
+    whole = _perturbed(MultiheadAttention(16, 4, position=Shaw(4, 3)))
+    style = HeadParallel(input_layouts=layout, output_layouts=layout)
+    layer = parallelize_module(copy.deepcopy(whole), _mesh(size), style)
+    x = _randn(2, 6, 16).float()
+    own = _cut_as(x, layout, rank, size)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = whole(x, x, x)[0], layer(own, own, own)[0]
+    assert found.dtype == expected.dtype == torch.bfloat16
+    assert relative_error(found.float(), _cut_as(expected.float(), layout, rank, size)) <= 0.02
+
+
 def test_dropout_around_cut_tokens_may_differ(two):
     two.run(_drop_out)
 

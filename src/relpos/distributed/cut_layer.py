@@ -182,7 +182,7 @@ class CutLayer(MultiheadAttention):
             output = scatter_sum(part, self.ranks, axis, tokens)
         if bias is not None:
             assert isinstance(bias, DTensor)
-            shared = bias.to_local()
+            shared = bias.to_local().to(output.dtype)  # as autocast has it
             # Of cut tokens each rank has a part of its gradient.
             output = output + (shared if axis is None else copy_to_ranks(shared, self.ranks))
         if self.layouts.use_local_output:

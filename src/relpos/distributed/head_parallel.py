@@ -42,7 +42,7 @@ from .agreement import agree
 from .cut_layer import PROJECTIONS, CutLayer, PartialLinear
 from .group import Ranks, resolve_group
 from .positions import check_gathered
-from .token_layouts import TokenLayouts, check_layouts
+from .token_layouts import TokenLayouts, check_token_layouts
 
 __all__ = ["HeadParallel"]
 
@@ -95,7 +95,7 @@ class HeadParallel(ParallelStyle):
         super().__init__()
         check_flag("HeadParallel", "use_local_output", use_local_output)
         check_flag("HeadParallel", "check", check)
-        self.input_layouts = check_layouts("HeadParallel", input_layouts, output_layouts)
+        self.input_layouts = check_token_layouts("HeadParallel", input_layouts, output_layouts)
         self.output_layouts, self.use_local_output = output_layouts, use_local_output
         self.check = check
 

@@ -23,7 +23,7 @@ __all__ = [
     "INPUTS",
     "LocalTokens",
     "TokenLayouts",
-    "check_layouts",
+    "check_token_layouts",
     "cut_axis",
     "cut_evenly",
     "local_tokens",
@@ -68,7 +68,7 @@ class LocalTokens:
     axis: int | None
 
 
-def check_layouts(
+def check_token_layouts(
     function: str, inputs: object, output: object
 ) -> tuple[Placement, Placement, Placement]:
     """One for each input.
