@@ -280,7 +280,7 @@ def measure_plan(length: int) -> dict[str, Any]:
     finally:
         pool.close()
     one = sizes.shape(1)
-    flops = one.hop_flops / alone[0]
+    flops = one.flops / alone[0]
     bandwidth = 4 * (large - small) / (times[large] - times[small])
     for ranks in RANKS:
         # More ranks than cores share them.
