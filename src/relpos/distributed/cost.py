@@ -113,7 +113,7 @@ class Shape:
     @property
     def flops(self) -> float:
         """The operations of a rank, forward, on average over the ranks."""
-        return self._flops(self._pairs(self.length) / self.ranks)
+        return self._flops(self._pairs(float(self.length)) / self.ranks)
 
     @property
     def own_flops(self) -> float:

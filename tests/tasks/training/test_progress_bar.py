@@ -13,6 +13,7 @@ from relpos_tasks.training.progress_bar import TrainingProgress
 PARTS = ["loss 0.886 nats/token", "valid 0.841", "18,245 tokens/s"]
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize(("width", "shown"), [(120, 3), (80, 2), (66, 1), (44, 0)])
 @pytest.mark.parametrize("title", ["shaw", "transformer-xl"])
 def test_the_name_the_steps_and_the_time_are_whole_at_any_width(
