@@ -138,17 +138,21 @@ def cut_results(
         axis = axis_of_tokens(name, named[name])
         if axis is None or layouts[axis[0]] == "whole":
             found[name] = x.contiguous()  # each rank has its part
-            distributed.all_reduce(found[name], group=resolve_group("test", group).group)
+            distributed.all_reduce(
+                found[name], group=resolve_group("test", group, most_dims=2).group
+            )
     return found, counts | {f"both {kind}": count for kind, count in sent.items()}
 
 
-def check_float32(rank: int, size: int, case: Case, method: str, backend: str) -> None:
+def check_float32(
+    rank: int, size: int, case: Case, method: str, backend: str, group: AnyGroup | None = None
+) -> None:
     """A backend in float32 over a cut sequence, within the budget of one device.
 
     A score's gradient is a difference of two products with the output's gradient, one of which is
     taken over all keys before: what is exact there is so to the rounding of the products.
     """
-    group, layouts = world(), layouts_of("zigzag", None)
+    group, layouts = group or world(), layouts_of("zigzag", None)
     drawn: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
     products = 0.0
     for seed in range(3):

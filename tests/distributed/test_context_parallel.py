@@ -137,16 +137,18 @@ def _model(**options: bool) -> nn.Module:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.costly(3)
 def test_an_encoder_and_a_decoder_are_as_in_one_process(four, method: str, checkpointed: bool):
-    four.run(_check_blocks, method, checkpointed)
+    four.run(check_blocks, method, checkpointed)
 
 
-def _check_blocks(rank, size, method, checkpointed) -> None:
+def check_blocks(rank, size, method, checkpointed, group=None) -> None:
+    """Outputs and gradients of an encoder and a decoder, cut among the ranks of some group."""
+    group = group or world()
     batch = _batch()
-    parallel = ContextParallel(method=method).apply_to(_model(checkpointed=checkpointed), world())
+    parallel = ContextParallel(method=method).apply_to(_model(checkpointed=checkpointed), group)
     whole = _model()
-    local = [cut.shard(x, world()) for x in batch]
+    local = [cut.shard(x, group) for x in batch]
     expected, found = whole(*batch), parallel(*local)
-    assert relative_error(found, cut.shard(expected, world())) <= 1e-12
+    assert relative_error(found, cut.shard(expected, group)) <= 1e-12
     expected.square().sum().backward()
     found.square().sum().backward()
     for (name, one), other in zip(whole.named_parameters(), parallel.parameters(), strict=True):

@@ -79,14 +79,17 @@ def attention(
         v: values of this rank.
         terms: the tables for the offsets of the whole sequence, and for all heads; `q_rel` is
             that of this rank's queries. `GridTerms` describe the whole grid.
-        group: a process group, or a mesh of one dimension such as `mesh["cp"]`.
+        group: a process group, or a mesh of one dimension such as `mesh["cp"]`; or of two, whose
+            ranks, row by row, the sequence is cut among: those along the last dimension exchange
+            tokens for heads, and `method` is that of the first. It has names, and all ranks of what
+            it is a part of must be there when it is used for the first time.
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
         key_layout: that of the keys, if it is another one; None: `layout`. `"whole"`: every rank
             gives all keys, and what belongs to them; nothing is exchanged then, whatever the
             method, and their gradients are this rank's part of the sum.
-        method: `"heads"` (each rank some heads of the whole sequence), `"gather"` (each rank all
-            keys for a while), `"ring"` (keys travel; memory is that of a rank's own tokens), or
-            `"auto"` (`relpos.distributed.method`).
+        method: `"heads"` (each rank some heads of the whole sequence; of a mesh of two dimensions
+            all ranks), `"gather"` (each rank all keys for a while), `"ring"` (keys travel; memory
+            is that of a rank's own tokens), or `"auto"` (`relpos.distributed.method`).
         causal: as in `relpos.attention`.
         mask: broadcasts to `(b, h, i, j)`, where `j` counts this rank's keys if `i` is 1 (a
             padding mask), else those of the whole sequence in their own order; `(b, h, 1, j)` of

@@ -155,8 +155,8 @@ def _kind(part: nn.Module) -> str:
 
 def _shift_right(part: Any, ranks: Ranks, layout: Layout, labels: Tensor) -> Tensor:
     """The model's own, of the whole sequence."""
-    whole = type(part)._shift_right(part, unshard(labels, ranks.group, layout))
-    return shard(whole, ranks.group, layout)
+    whole = type(part)._shift_right(part, unshard(labels, ranks.given, layout))
+    return shard(whole, ranks.given, layout)
 
 
 def _shift_whole(part: Any, labels: Tensor) -> Tensor:

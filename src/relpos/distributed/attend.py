@@ -29,6 +29,7 @@ from .group import (
     resolve_group,
 )
 from .heads import heads_attention
+from .hybrid import hybrid_attention
 from .layout import KeyLayout, Layout, check_key_layout, check_layout, spans_of_shards
 from .method import Method, check_method, choose_method
 
@@ -69,7 +70,7 @@ def attend(
     Returns:
         The output, and the log-sum-exp if it is asked for.
     """
-    ranks = resolve_group("attention", group)
+    ranks = resolve_group("attention", group, most_dims=2)
     check_flag("attention", "check", check)
     local, error = None, None
     try:
@@ -101,6 +102,7 @@ def attend(
             backend=backend,
             return_lse=return_lse,
         )
+        facts["group"] = "a line" if ranks.mesh is None else f"a mesh of {tuple(ranks.mesh.shape)}"
         facts["whether there are query_documents"] = query_documents is not None
         rows, columns = (1, 1) if local.mask is None else local.mask.shape[2:]
         numbers = (q.shape[2], k.shape[2], rows, columns, _draw_seed(local))
@@ -114,6 +116,8 @@ def attend(
         chosen = choose_method(call, method)
         if chosen == "heads":
             output, lse = heads_attention(call, return_lse=return_lse)
+        elif chosen == "hybrid":
+            output, lse = hybrid_attention(call, method, return_lse=return_lse)
         else:
             output, lse = cut_attention(call, chosen)
     return output, lse if return_lse else None

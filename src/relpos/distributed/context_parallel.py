@@ -108,9 +108,9 @@ class ContextParallel(ParallelStyle):
 
         Args:
             module: of which layers are.
-            group: a process group, or a mesh of one dimension.
+            group: a process group, or a mesh of one dimension or two, as `attention` takes them.
         """
-        ranks = resolve_group("ContextParallel", group)
+        ranks = resolve_group("ContextParallel", group, most_dims=2)
         check_module("ContextParallel", "module", module)
         parts = list(module.modules())
         encoders = [part for part in parts if is_parakeet(part)]
@@ -155,10 +155,17 @@ class ContextParallel(ParallelStyle):
             part.forward = partial(_add_at_input, part, ranks, self)
         elif isinstance(part, Adapted) and part.scheme:
             part.attend_elsewhere = _AttendAdapted(ranks, self)
-            part.least_heads = ranks.size if self.method == "heads" else 1
+            part.least_heads = self._least_heads(ranks)
         else:
             return False
         return True
+
+    def _least_heads(self, ranks: Ranks) -> int:
+        """How many heads a call must have at least."""
+        if self.method == "heads":
+            return ranks.size
+        dims = ranks.outer_and_inner
+        return 1 if dims is None else dims[1].size
 
     def remove_from(self, module: nn.Module) -> nn.Module:
         """Undo `apply_to`: the layers attend on one device again.
@@ -209,7 +216,7 @@ class _AttendAdapted:
     ) -> Any:
         style = self.style
         return attention(
-            q, k, v, terms, mask=self._mask(mask, k), group=self.ranks.group, layout=style.layout,
+            q, k, v, terms, mask=self._mask(mask, k), group=self.ranks.given, layout=style.layout,
             key_layout=style.key_layout, method=style.method, check=style.check, **options,
         )  # fmt: skip
 
@@ -229,7 +236,7 @@ class _AttendAdapted:
         if sum(keys for _, keys in said) > self.ranks.size:
             return mask
         # A single key may be taken for one that stands for all.
-        return unshard(mask, self.ranks.group, self.style.layout, dim=3)
+        return unshard(mask, self.ranks.given, self.style.layout, dim=3)
 
 
 @dataclass(frozen=True)
@@ -279,7 +286,7 @@ class _AttendAcrossRanks:
                     "MultiheadAttention", "key_padding_mask", key_padding_mask, "b j",
                     {"b": b, "j": j},
                 )  # fmt: skip
-            key_padding_mask = unshard(key_padding_mask, self.ranks.group, key_layout, dim=1)
+            key_padding_mask = unshard(key_padding_mask, self.ranks.given, key_layout, dim=1)
         with together():
             columns = tokens.num_keys if of_all_keys else j
             mask = merge_masks(key_padding_mask, attn_mask, sizes=(b, h, i, columns))
@@ -295,7 +302,7 @@ class _AttendAcrossRanks:
         if isinstance(layer, CutLayer):
             heads = {"all_heads": layer.all_heads, "first_head": layer.first_head}
         output, _ = attend(
-            q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
+            q, k, v, terms, group=self.ranks.given, layout=self.style.layout,
             key_layout=key_layout, method=self.style.method, causal=causal, mask=mask,
             dropout=layer.dropout if layer.training else 0.0, scale=scale,
             query_start=tokens.query_start, documents=documents,

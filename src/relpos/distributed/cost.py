@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..checks import check_count, check_number
-from .heads import HeadCut
+from .head_cut import HeadCut
 from .method import METHODS
 
 __all__ = ["PLAN_ERROR", "Cluster", "Cost", "Shape", "cost", "hidden_from"]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..ops.inputs import DropoutOrigin, Inputs
 from ..ops.locality import AnyWindow
+from .agreement import Outcome
 from .exchange import SpansOfRanks
 from .group import Ranks
 from .layout import Span
@@ -73,6 +74,7 @@ class CutCall:
         check: whether ranks tell each other what went wrong.
         window: as the user gave it.
         whole_keys: whether every rank has all keys, so that none travel.
+        all_ranks: those that tell each other what went wrong; None: `ranks`.
     """
 
     ranks: Ranks
@@ -85,6 +87,11 @@ class CutCall:
     check: bool
     window: AnyWindow = None
     whole_keys: bool = False
+    all_ranks: Ranks | None = None
+
+    def new_outcome(self) -> Outcome:
+        """What will have become of a pass over this rank's parts."""
+        return Outcome(self.all_ranks or self.ranks, "attention", check=self.check)
 
     @property
     def num_queries(self) -> int:

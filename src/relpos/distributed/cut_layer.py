@@ -28,7 +28,7 @@ from .exchange import SpansOfRanks
 from .exchange_autograd import copy_to_ranks, gather_tokens, scatter_sum, sum_of_ranks
 from .facts import described
 from .group import Ranks
-from .heads import terms_of_heads
+from .head_cut import terms_of_heads
 from .not_compiled import not_compiled
 from .positions import check_gathered
 from .token_layouts import (

@@ -16,7 +16,6 @@ from functools import partial
 from torch import Tensor
 
 from ..ops.parts import RowFlow, RowSums
-from .agreement import Outcome
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import TOKEN_AXES, CutCall, KeyShard
 from .exchange import gather_shards, scatter_sums
@@ -27,7 +26,7 @@ __all__ = ["gather_backward", "gather_forward"]
 
 def gather_forward(call: CutCall, sums: RowSums) -> None:
     """Take all keys into this rank's rows."""
-    outcome = Outcome(call.ranks, "attention", check=call.check)
+    outcome = call.new_outcome()
     outcome.attempt(partial(add_parts, call, _gathered(call), sums))
     outcome.raise_together()
 
@@ -45,7 +44,7 @@ def gather_backward(
     """
     shard = _gathered(call)
     found = shard_sums(shard, wanted)
-    outcome = Outcome(call.ranks, "attention", check=call.check)
+    outcome = call.new_outcome()
     outcome.attempt(partial(add_gradients, call, shard, flow, own, lambda: found, wanted))
     # Of all that is as long as the sequence nothing is held longer than it is needed.
     del shard

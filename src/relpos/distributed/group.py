@@ -1,10 +1,10 @@
-"""The ranks among which a sequence is cut: a process group, or a mesh of one dimension."""
+"""The ranks among which a sequence is cut: a process group, or a mesh of one or two dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, distributed
@@ -54,15 +54,34 @@ class Ranks:
         group: of all its processes.
         rank: of this process within the group.
         size: P, how many there are.
+        mesh: of two dimensions whose ranks these are, one row of it after another; or None.
     """
 
     group: ProcessGroup
     rank: int
     size: int
+    mesh: DeviceMesh | None = field(default=None, compare=False)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Ranks:
         # A copied model is of the same processes.
         return self
+
+    @property
+    def given(self) -> AnyGroup:
+        """What these are the ranks of."""
+        return self.group if self.mesh is None else self.mesh
+
+    @property
+    def outer_and_inner(self) -> tuple[Ranks, Ranks] | None:
+        """Of a mesh of two dimensions this rank's along the first, and those along the last."""
+        if self.mesh is None:
+            return None
+        groups = [self.mesh.get_group(dim) for dim in (0, 1)]
+        outer, inner = (
+            Ranks(group, distributed.get_rank(group), distributed.get_world_size(group))
+            for group in groups
+        )
+        return outer, inner
 
     def shares_ranks(self, other: Ranks) -> bool:
         """Whether two groups have several processes in common, as dimensions of a mesh have not."""
@@ -97,28 +116,35 @@ class Ranks:
             ) from error
 
 
-def resolve_group(function: str, group: AnyGroup) -> Ranks:
+def resolve_group(function: str, group: AnyGroup, *, most_dims: int = 1) -> Ranks:
     """The ranks of a group.
 
     Args:
         function: the public function on whose behalf it is checked.
-        group: a `ProcessGroup`, or a `DeviceMesh` of one dimension.
+        group: a `ProcessGroup`, or a `DeviceMesh`. All ranks of a mesh must be here when one of
+            two dimensions comes for the first time: the group of both is then made.
+        most_dims: how many dimensions a mesh may have, 1 or 2.
 
     Raises:
         TypeError: if it is neither.
-        ValueError: if the mesh has several dimensions, or this process is not of the group.
+        ValueError: if the mesh has more dimensions, or, with two, no names or ranks that do not
+            follow each other; or if this process is not of the group.
         RuntimeError: if no process group is there.
     """
     check_initialized(function)
+    mesh = None
     if isinstance(group, DeviceMesh):
-        if group.ndim != 1:
+        if group.ndim > most_dims:
             named = group.mesh_dim_names or tuple(range(group.ndim))
+            dims = "one dimension" if most_dims == 1 else "one dimension or two"
             raise ValueError(
-                f"{function}: group must be a mesh of one dimension, such as mesh[{named[-1]!r}], "
+                f"{function}: group must be a mesh of {dims}, such as mesh[{named[-1]!r}], "
                 f"got one of {named}"
             )
         if group.get_coordinate() is None:
             raise ValueError(_NOT_AMONG.format(function, "mesh", distributed.get_rank()))
+        if group.ndim == 2:
+            mesh, group = group, _both_dimensions(function, group)
         group = group.get_group()
     if group is GroupMember.NON_GROUP_MEMBER:  # what `new_group` gives other processes
         raise ValueError(_NOT_AMONG.format(function, "group", distributed.get_rank()))
@@ -129,7 +155,24 @@ def resolve_group(function: str, group: AnyGroup) -> Ranks:
     rank = distributed.get_rank(group)
     if rank < 0:
         raise ValueError(_NOT_AMONG.format(function, "group", distributed.get_rank()))
-    return Ranks(group, rank, distributed.get_world_size(group))
+    return Ranks(group, rank, distributed.get_world_size(group), mesh)
+
+
+def _both_dimensions(function: str, mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh of one dimension that has the ranks of both, one row after another."""
+    ranks = mesh.mesh.flatten().tolist()
+    # The ranks of a group are in this order.
+    if ranks != sorted(ranks):
+        raise ValueError(
+            f"{function}: group must be a mesh of two dimensions whose ranks ascend along the last "
+            f"and from row to row, as those of init_device_mesh do, got {mesh.mesh.tolist()}"
+        )
+    if not mesh.mesh_dim_names:
+        raise ValueError(
+            f"{function}: group must be a mesh with mesh_dim_names where it has two dimensions, "
+            "got none"
+        )
+    return mesh._flatten()
 
 
 def check_initialized(function: str) -> None:

@@ -11,7 +11,7 @@ Keys of another sequence, such as a short text, may also be `"whole"`, the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -35,6 +35,7 @@ __all__ = [
     "check_key_layout",
     "check_layout",
     "in_order",
+    "runs",
     "shard",
     "spans",
     "spans_of_ranks",
@@ -64,7 +65,7 @@ def spans(
     Raises:
         ValueError: if an argument is out of range.
     """
-    ranks = resolve_group("spans", group)
+    ranks = resolve_group("spans", group, most_dims=2)
     length = check_count("spans", "length", length, least=0)
     check_layout("spans", "layout", layout)
     rank = ranks.rank if rank is None else check_count("spans", "rank", rank, least=0)
@@ -90,7 +91,7 @@ def shard(
         TypeError: if `x` is no tensor.
         ValueError: if an argument is out of range.
     """
-    ranks = resolve_group("shard", group)
+    ranks = resolve_group("shard", group, most_dims=2)
     dim = _check_axis("shard", x, dim)
     check_layout("shard", "layout", layout)
     own = spans_of_ranks(x.shape[dim], ranks.size, layout)[ranks.rank]
@@ -118,7 +119,7 @@ def unshard(
         ValueError: if an argument is out of range, or differs from that of another rank.
         RuntimeError: on every rank, if one of them fails or does not answer.
     """
-    ranks = resolve_group("unshard", group)
+    ranks = resolve_group("unshard", group, most_dims=2)
     facts, numbers, error = {}, (0,), None
     try:
         dim = _check_axis("unshard", x, dim)
@@ -185,26 +186,26 @@ def spans_of_ranks(length: int, size: int, layout: KeyLayout) -> tuple[tuple[Spa
     (((0, 4),), ((4, 7),))
     """
     if layout == "whole":
-        return (_runs([(0, length)]),) * size
+        return (runs([(0, length)]),) * size
     count = 2 * size if layout == "zigzag" else size
     ends = [0]
     for chunk in range(count):
         ends.append(ends[-1] + length // count + (chunk < length % count))
     chunks = [(ends[n], ends[n + 1]) for n in range(count)]
     if layout == "contiguous":
-        return tuple(_runs([chunk]) for chunk in chunks)
-    return tuple(_runs([chunks[rank], chunks[count - 1 - rank]]) for rank in range(size))
+        return tuple(runs([chunk]) for chunk in chunks)
+    return tuple(runs([chunks[rank], chunks[count - 1 - rank]]) for rank in range(size))
 
 
-def _runs(chunks: list[Span]) -> tuple[Span, ...]:
+def runs(chunks: Iterable[Span]) -> tuple[Span, ...]:
     """Chunks without empty ones, neighbours as one."""
-    runs: list[Span] = []
+    found: list[Span] = []
     for first, end in chunks:
-        if runs and runs[-1][1] == first:
-            runs[-1] = (runs[-1][0], end)
+        if found and found[-1][1] == first:
+            found[-1] = (found[-1][0], end)
         elif first < end:
-            runs.append((first, end))
-    return tuple(run for run in runs if run[0] < run[1])
+            found.append((first, end))
+    return tuple(run for run in found if run[0] < run[1])
 
 
 def check_layout(function: str, argument: str, layout: object) -> None:

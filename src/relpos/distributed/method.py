@@ -9,7 +9,7 @@ from ..errors import BackendError
 from ..terms import GridTerms
 from .cut_call import CutCall
 
-__all__ = ["METHODS", "Method", "check_method", "choose_method"]
+__all__ = ["METHODS", "Method", "check_method", "choose_method", "gather_or_ring"]
 
 Method = Literal["auto", "heads", "gather", "ring"]
 
@@ -29,22 +29,24 @@ def check_method(function: str, method: object) -> None:
 
 
 def choose_method(call: CutCall, method: str) -> str:
-    """The method of a call.
+    """The method of a call, by name: it, or what it comes to.
 
     `"auto"` is `"heads"` where that sends least and gives every rank as many heads: with `h` query
     and `g` key heads on `P` ranks it sends `(h + g) / (g P)` of what `"gather"` does. Otherwise it
     is `"ring"` where a window ends it early, `"gather"` while keys and values of the whole sequence
-    are small, and then `"ring"`.
+    are small, and then `"ring"`. On a mesh of two dimensions it is one of the last two, along the
+    first of them, but for grids, which are computed by heads on all ranks.
 
     Args:
         call: the call.
         method: by name.
 
     Returns:
-        The method; `"whole"` where every rank has all keys, and nothing is exchanged.
+        The method; `"whole"` where every rank has all keys, and nothing is exchanged; `"hybrid"`
+        on a mesh of two dimensions, unless all ranks exchange tokens for heads there.
 
     Raises:
-        ValueError: if there are fewer query heads than ranks, for `"heads"`.
+        ValueError: if there are fewer query heads than ranks that exchange tokens for them.
         BackendError: if the method does not support the terms.
     """
     local, size = call.local, call.ranks.size
@@ -57,18 +59,22 @@ def choose_method(call: CutCall, method: str) -> str:
                 "grid"
             )
         return "whole"
+    dims = None if grid or method == "heads" else call.ranks.outer_and_inner
+    if dims is not None:
+        _, inner = dims
+        if heads < inner.size:
+            raise ValueError(
+                "attention: group must have no more ranks along its last dimension than there are "
+                f"query heads, {heads}, got {inner.size}"
+            )
+        return "hybrid"
     if method == "auto":
         even = heads % size == 0 and kv_heads % size == 0
         sent = (heads + kv_heads) * (size - 1)
         if grid or size == 1 or (even and sent <= kv_heads * size * call.visits):
             method = "heads"
-        elif call.visits < size - 1:
-            method = "ring"
         else:
-            batch, _, _, width = local.k.shape
-            numbers = batch * kv_heads * call.num_keys * (width + local.v.shape[3])
-            small = numbers * local.k.element_size() <= _GATHERED_BYTES
-            method = "gather" if small else "ring"
+            method = gather_or_ring(call, method)
     if method == "heads" and heads < size:
         hint = "" if grid else "; 'ring' and 'gather' do with any number"
         raise ValueError(
@@ -81,3 +87,19 @@ def choose_method(call: CutCall, method: str) -> str:
             " method='heads' gives each rank whole grids"
         )
     return method
+
+
+def gather_or_ring(call: CutCall, method: str) -> str:
+    """The method of a call in which every rank keeps its queries.
+
+    Args:
+        call: the call.
+        method: by name.
+    """
+    if method != "auto":
+        return method
+    if call.visits < call.ranks.size - 1:
+        return "ring"
+    batch, kv_heads, _, width = call.local.k.shape
+    numbers = batch * kv_heads * call.num_keys * (width + call.local.v.shape[3])
+    return "gather" if numbers * call.local.k.element_size() <= _GATHERED_BYTES else "ring"

@@ -95,12 +95,12 @@ def _encode(
             (encoder.subsampling, "forward"), (encoder, "_get_output_attention_mask")
         ):  # fmt: skip
             vars(part).pop(name, None)
-    result.last_hidden_state = unshard(result.last_hidden_state, ranks.group, "contiguous")
+    result.last_hidden_state = unshard(result.last_hidden_state, ranks.given, "contiguous")
     if result.attention_mask is not None:
-        result.attention_mask = unshard(result.attention_mask, ranks.group, "contiguous")
+        result.attention_mask = unshard(result.attention_mask, ranks.given, "contiguous")
     if result.hidden_states is not None:
         result.hidden_states = tuple(
-            unshard(x, ranks.group, "contiguous") for x in result.hidden_states
+            unshard(x, ranks.given, "contiguous") for x in result.hidden_states
         )
     return result if return_dict else result.to_tuple()
 
@@ -143,7 +143,7 @@ def _own_tokens(
 ) -> Tensor:
     """Which of this rank's frames are of the audio."""
     whole = type(encoder)._get_output_attention_mask(encoder, attention_mask, target_length=frames)
-    return shard(whole, ranks.group, "contiguous")
+    return shard(whole, ranks.given, "contiguous")
 
 
 def _convolve(

@@ -20,7 +20,6 @@ from functools import partial
 from torch import Tensor
 
 from ..ops.parts import RowFlow, RowSums
-from .agreement import Outcome
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import CutCall, KeyShard
 from .exchange import Transfer
@@ -32,7 +31,7 @@ _KEYS, _GRADIENTS = "keys and values", "gradients of keys and values"
 
 def ring_forward(call: CutCall, sums: RowSums) -> None:
     """Take all keys into this rank's rows."""
-    outcome = Outcome(call.ranks, "attention", check=call.check)
+    outcome = call.new_outcome()
     for shard in _travelling(call):
         outcome.attempt(partial(add_parts, call, shard, sums))
         del shard  # before the next but one has its place
@@ -51,7 +50,7 @@ def ring_backward(
         wanted: names of gradients.
     """
     ranks, (ahead, behind) = call.ranks, call.reach
-    outcome = Outcome(ranks, "attention", check=call.check)
+    outcome = call.new_outcome()
     home: list[_ArrivingSums] = []
     sums = _ArrivingSums({})
     # `zip` would hold a shard longer.

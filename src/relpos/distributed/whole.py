@@ -10,7 +10,6 @@ from functools import partial
 from torch import Tensor
 
 from ..ops.parts import RowFlow, RowSums
-from .agreement import Outcome
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import CutCall
 
@@ -19,7 +18,7 @@ __all__ = ["whole_backward", "whole_forward"]
 
 def whole_forward(call: CutCall, sums: RowSums) -> None:
     """Take all keys into this rank's rows."""
-    outcome = Outcome(call.ranks, "attention", check=call.check)
+    outcome = call.new_outcome()
     outcome.attempt(partial(add_parts, call, call.own_keys, sums))
     outcome.raise_together()
 
