@@ -26,7 +26,7 @@ DISTRIBUTED = (ROOT / "docs" / "distributed.md").read_text()
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/adapters.md")
 IN_ORDER = ("docs/guide.md", "docs/local.md")
 # What a block begins with that is for several processes.
-TORCHRUN = "# torchrun --nproc-per-node 2 "
+TORCHRUN = "# torchrun --nproc-per-node "
 # The other one has tests of its own, in tests/examples.
 EXAMPLES = sorted(
     {*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "one_hour_of_speech.py"}
@@ -121,7 +121,7 @@ def test_the_python_for_several_processes_runs(page: str, tmp_path: Path):
     for block in blocks:
         (tmp_path / "this.py").write_text(block)
         result = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+            [sys.executable, "-m", "torch.distributed.run", *block.split()[2:4],
              tmp_path / "this.py"],
             capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip

@@ -10,16 +10,18 @@ import os
 import time
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import relpos
 import relpos.distributed as cut
 from relpos import OffsetTable, Terms
-from relpos.distributed.cost import Cluster, Shape, cost
+from relpos.distributed.cost import Cluster, Cost, Shape, cost
 from relpos.distributed.exchange import Transfer, count_bytes, record_timeline
 from relpos.distributed.group import resolve_group
 from relpos_tasks.machine import status_mib
@@ -32,6 +34,9 @@ __all__ = ["METHODS", "ONE_DEVICE", "formula_mib", "measure_bytes", "measure_mem
            "measure_plan", "measure_time", "measure_timeline"]  # fmt: skip
 
 METHODS = ("heads", "gather", "ring")
+# Of four ranks in a mesh of two dimensions, by the method along the first.
+MESH = (2, 2)
+ON_A_MESH = {f"{method} on {MESH[0]} x {MESH[1]}": method for method in ("gather", "ring")}
 ONE_THREAD, TWO_THREADS = "one process, one thread", "one process, two threads"
 ONE_DEVICE = "one device"
 _HEADS, _WIDTH, _DISTANCE = 8, 64, 64
@@ -48,9 +53,17 @@ class Sizes(NamedTuple):
     heads: int = _HEADS
     width: int = _WIDTH
 
-    def shape(self, ranks: int) -> Shape:
+    def shape(self, ranks: int, method: str = "") -> Shape:
         """For the cost model."""
-        return Shape(self.length, ranks, self.heads, head_dim=self.width, element_bytes=4)
+        inner = MESH[1] if method in ON_A_MESH else 1
+        return Shape(
+            self.length, ranks, self.heads, head_dim=self.width, element_bytes=4, inner=inner
+        )
+
+
+def methods_of(ranks: int) -> tuple[str, ...]:
+    """What so many ranks are measured by."""
+    return (*METHODS, *(ON_A_MESH if ranks == prod(MESH) else ()))
 
 
 def tensors_of(sizes: Sizes, length: int) -> list[Tensor]:
@@ -64,9 +77,10 @@ def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> No
     """One pass of this rank's tensors; without a method on one device."""
     q, k, v, keys, values = tensors
     terms = _terms(keys, values)
-    options: dict[str, Any] = {} if method is None else {
-        "group": distributed.group.WORLD, "method": method,
-    }  # fmt: skip
+    options: dict[str, Any] = {}
+    if method is not None:
+        group = _mesh() if method in ON_A_MESH else distributed.group.WORLD
+        options = {"group": group, "method": ON_A_MESH.get(method, method)}
     attend: Callable[..., Tensor] = relpos.attention if method is None else cut.attention
     with torch.set_grad_enabled(backward):
         output = attend(q, k, v, terms, causal=True, **options)
@@ -77,6 +91,11 @@ def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> No
 
 
 @cache
+def _mesh() -> DeviceMesh:
+    return init_device_mesh("cpu", MESH, mesh_dim_names=("outer", "inner"))
+
+
+@cache
 def _tensors(sizes: Sizes, length: int) -> list[Tensor]:
     """The same ones from question to question."""
     return tensors_of(sizes, length)
@@ -84,7 +103,7 @@ def _tensors(sizes: Sizes, length: int) -> list[Tensor]:
 
 def _seconds(rank: int, size: int, contender: str, sizes: Sizes, backward: bool) -> float:
     """The time of one pass; of ranks that are not in it 0."""
-    method = contender if contender in METHODS else None
+    method = None if contender in (ONE_THREAD, TWO_THREADS) else contender
     cores = sorted(os.sched_getaffinity(0) | set(range(os.cpu_count() or 1)))
     threads = 2 if contender == TWO_THREADS else 1
     if method is None and rank:
@@ -170,9 +189,9 @@ def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
         # What has imported relpos serves all numbers of ranks.
         pool = Pool(ranks, start="forkserver")
         try:
-            for method in METHODS:
+            for method in methods_of(ranks):
                 counts = pool.run(_bytes, method, sizes)
-                model = cost(sizes.shape(ranks), Cluster(1.0, 1.0), method)
+                model = _cost(sizes, ranks, Cluster(1.0, 1.0), method)
                 forward = max(sum(x.values()) for x, _ in counts)
                 both = max(sum(x.values()) for _, x in counts)
                 rows.append({
@@ -180,7 +199,7 @@ def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
                     "forward_bytes": forward, "forward_formula": model.sent[0],
                     "both_bytes": both, "both_formula": sum(model.sent),
                 })  # fmt: skip
-                print(f"P={ranks} {method:7} {forward} {both} bytes", flush=True)
+                print(f"P={ranks} {method:15} {forward} {both} bytes", flush=True)
         finally:
             pool.close()
     return rows
@@ -201,7 +220,7 @@ def measure_memory(length: int) -> list[dict[str, Any]]:
     # glibc gives back at once what is larger than this: what is free does not count.
     os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     for ranks in (1, *RANKS):
-        for method in (None,) if ranks == 1 else METHODS:
+        for method in (None,) if ranks == 1 else methods_of(ranks):
             pool = Pool(ranks)
             try:
                 grown = pool.run(_growth, method, sizes)
@@ -211,15 +230,19 @@ def measure_memory(length: int) -> list[dict[str, Any]]:
                    "peak_mib": max(grown)}  # fmt: skip
             row["ratio"] = row["peak_mib"] / (rows[0]["peak_mib"] if rows else row["peak_mib"])
             rows.append(row)
-            print(f"P={ranks} {row['method']:10} {row['peak_mib']:.0f} MiB", flush=True)
+            print(f"P={ranks} {row['method']:15} {row['peak_mib']:.0f} MiB", flush=True)
     return rows
 
 
 def formula_mib(row: dict[str, Any]) -> float:
     """What the cost model says of a row of `measure_memory`."""
     method = "heads" if row["method"] == ONE_DEVICE else row["method"]
-    shape = Sizes(row["length"]).shape(row["ranks"])
-    return cost(shape, Cluster(1.0, 1.0), method).memory / 2**20
+    sizes = Sizes(row["length"])
+    return _cost(sizes, row["ranks"], Cluster(1.0, 1.0), method).memory / 2**20
+
+
+def _cost(sizes: Sizes, ranks: int, cluster: Cluster, method: str) -> Cost:
+    return cost(sizes.shape(ranks, method), cluster, ON_A_MESH.get(method, method))
 
 
 def _timeline(rank: int, size: int, sizes: Sizes) -> list[tuple[str, float, float]]:
@@ -288,14 +311,14 @@ def measure_plan(length: int) -> dict[str, Any]:
         cluster = Cluster(flops * share, bandwidth * share, times[small])
         pool = Pool(ranks)
         try:
-            for method in METHODS:
+            for method in methods_of(ranks):
                 taken = {}
                 for both in (False, True):
                     pool.run(_seconds, method, sizes, both)
                     taken[both] = median(
                         max(pool.run(_seconds, method, sizes, both)) for _ in range(5)
                     )
-                model = cost(sizes.shape(ranks), cluster, method)
+                model = _cost(sizes, ranks, cluster, method)
                 for name, both, planned in (
                     (FORWARD, False, model.seconds[0]), (BOTH, True, sum(model.seconds))
                 ):  # fmt: skip
@@ -303,7 +326,7 @@ def measure_plan(length: int) -> dict[str, Any]:
                         "ranks": ranks, "method": method, "pass": name, "seconds": taken[both],
                         "planned": planned, "error": planned / taken[both] - 1,
                     })  # fmt: skip
-                    print(f"P={ranks} {method:7} {name:20} {taken[both]:.3f} s, planned "
+                    print(f"P={ranks} {method:15} {name:20} {taken[both]:.3f} s, planned "
                           f"{planned:.3f}", flush=True)  # fmt: skip
         finally:
             pool.close()

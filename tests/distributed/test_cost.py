@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from benchmarks.measure.distributed import Sizes, measure_bytes
 from relpos.distributed.cost import Cluster, Shape, cost, hidden_from
 from relpos.distributed.exchange import count_bytes
 from tests.distributed.cut import world
+from tests.distributed.test_hybrid import mesh_of
 
 CLUSTER = Cluster(flops=4e14, bandwidth=5e10, latency=1e-5)
 
@@ -31,17 +34,51 @@ def test_formulas_are_of_any_number_of_heads(four, heads: int, kv_heads: int, me
 
 
 def _send(
-    rank, size, heads, kv_heads, method, layout="zigzag", causal=True, window=None
+    rank, size, heads, kv_heads, method, layout="zigzag", causal=True, window=None, group=None
 ) -> tuple[int, int]:
     q = torch.zeros(1, heads, 16, 16).requires_grad_()
     k = torch.zeros(1, kv_heads, 16, 16).requires_grad_()
     with count_bytes() as sent:
         output = cut.attention(
-            q, k, k.sin(), group=world(), method=method, causal=causal, layout=layout, window=window
-        )
+            q, k, k.sin(), group=group or world(), method=method, causal=causal, layout=layout,
+            window=window,
+        )  # fmt: skip
         forward = sum(sent.values())
         output.sum().backward()
     return forward, sum(sent.values()) - forward
+
+
+@pytest.mark.parametrize("method", ["gather", "ring"])
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 4), (8, 1), (6, 3), (5, 5)])
+def test_formulas_of_a_mesh_are_what_is_sent(four, heads: int, kv_heads: int, window, method: str):
+    options = {"method": method, "layout": "contiguous", "window": window and (window, 0)}
+    sent = four.run(_send_in_a_mesh, heads, kv_heads, options)
+    shape = Shape(64, 4, heads, kv_heads, 16, element_bytes=4, window=window, inner=2)
+    costs = cost(shape, CLUSTER, method)
+    for direction, formula in enumerate(costs.sent):
+        assert sum(of_rank[direction] for of_rank in sent) == pytest.approx(4 * formula)
+
+
+def _send_in_a_mesh(rank, size, heads, kv_heads, options) -> tuple[int, int]:
+    return _send(rank, size, heads, kv_heads, **options, group=mesh_of((2, 2)))
+
+
+def test_a_mesh_with_one_inner_rank_costs_what_a_ring_does():
+    shape = Shape(1_000_000, 64, 16)
+    near = Cluster(flops=4e14, bandwidth=5e10, latency=1e-5, inner_bandwidth=4e11)
+    assert cost(replace(shape, inner=1), near, "ring") == cost(shape, CLUSTER, "ring")
+    # Of 8 inner ranks keys go to 7 others, with an eighth of the heads, and not to 63.
+    mesh = replace(shape, inner=8)
+    found, ring = cost(mesh, near, "ring"), cost(shape, near, "ring")
+    exchanged = 7 / 8 * 4 * 15_625 * 16 * 128 * 2
+    assert found.sent[0] == pytest.approx(ring.sent[0] * 7 / 63 + exchanged)
+    assert found.seconds < ring.seconds
+    assert found.seconds[0] < cost(mesh, CLUSTER, "ring").seconds[0]
+    assert hidden_from(mesh, near) == hidden_from(shape, near) / 8
+    # Three inner ranks get 6, 5 and 5 heads: the first is the slowest.
+    uneven = cost(replace(shape, ranks=63, inner=3), CLUSTER, "ring")
+    assert uneven.computing[0] == pytest.approx(6 / 16 * Shape(10**6, 21, 16).flops / 4e14)
 
 
 @pytest.mark.parametrize("method", ["ring", "auto"])

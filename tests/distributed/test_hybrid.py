@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import parallelize_module
 
 import relpos.distributed as cut
 from relpos import BackendError, GridTerms, OffsetTable, Terms, attention
@@ -293,7 +294,7 @@ def _train(rank, size) -> list[float]:
     torch.manual_seed(0)
     layer = MultiheadAttention(16, 4, position=Rotary(4))
     x, target = torch.randn(2, 2, 24, 16)
-    ContextParallel().apply_to(layer, mesh)
+    parallelize_module(layer, mesh, ContextParallel())
     optimizer = torch.optim.SGD(layer.parameters(), 0.5)
     losses = []
     for _ in range(4):

@@ -19,6 +19,10 @@ gradients in w >= 4 bytes (ring P times, gather P - 1); heads send what they did
 causal mask the zigzag layout makes the work of a hop the same on every rank. Terms are left out:
 their tables do not travel, and each rank has them whole.
 
+On a mesh of two dimensions, of H inner ranks, those exchange tokens for heads as H ranks by heads
+do, at a bandwidth of their own, and a ring or gathering is one of P / H ranks of H n tokens, each
+with the heads that one of the inner ranks gets.
+
 Under a window of m tokens, in the contiguous layout, fewer pairs take part, and on a ring keys
 visit ceil(m / n) ranks in place of P - 1, twice as many if tokens after the query are seen too. Of
 the work there a rank's own keys have their share, and those that come in equal ones of the rest.
@@ -26,7 +30,8 @@ the work there a rank's own keys have their share, and those that come in equal 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from ..checks import check_count, check_number
 from .head_cut import HeadCut
@@ -58,9 +63,12 @@ class Shape:
         causal: whether keys ahead of the query are left out.
         window: m, how many tokens before the query it sees, and without `causal` as many after it;
             None: all.
+        inner: H, the ranks along the last dimension of a mesh of two, which exchange tokens for
+            heads; 1: the mesh has one dimension.
 
     Raises:
-        ValueError: if a number is out of range, or the key heads do not divide the query heads.
+        ValueError: if a number is out of range, the key heads do not divide the query heads, or the
+            inner ranks the ranks, or are more than the heads.
     """
 
     length: int
@@ -72,9 +80,10 @@ class Shape:
     element_bytes: int = 2
     causal: bool = True
     window: int | None = None
+    inner: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("length", "ranks", "heads", "head_dim", "batch", "element_bytes"):
+        for name in ("length", "ranks", "heads", "head_dim", "batch", "element_bytes", "inner"):
             check_count("Shape", name, getattr(self, name))
         if self.window is not None:
             check_count("Shape", "window", self.window)
@@ -84,6 +93,10 @@ class Shape:
             object.__setattr__(self, "kv_heads", self.heads)
         if self.heads % check_count("Shape", "kv_heads", self.kv_heads):
             raise ValueError(f"Shape: kv_heads must divide {self.heads} heads, got {self.kv_heads}")
+        if self.ranks % self.inner:
+            raise ValueError(f"Shape: inner must divide {self.ranks} ranks, got {self.inner}")
+        if self.inner > self.heads:
+            raise ValueError(f"Shape: inner must be at most {self.heads} heads, got {self.inner}")
 
     @property
     def tokens(self) -> float:
@@ -139,6 +152,7 @@ class Cluster:
         flops: F, FLOP/s of a rank in attention, not at its peak.
         bandwidth: W, bytes/s from a rank to the next.
         latency: a, seconds until the first byte arrives.
+        inner_bandwidth: bytes/s of an inner rank to the others; None: as between all ranks.
 
     Raises:
         ValueError: if a number is out of range: 1 to 1e30, of the latency 0 to 1e6.
@@ -147,9 +161,12 @@ class Cluster:
     flops: float
     bandwidth: float
     latency: float = 0.0
+    inner_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("flops", "bandwidth", "latency"):
+        if self.inner_bandwidth is None:
+            object.__setattr__(self, "inner_bandwidth", self.bandwidth)
+        for name in ("flops", "bandwidth", "latency", "inner_bandwidth"):
             number = check_number("Cluster", name, getattr(self, name))
             least, most = (0, 1e6) if name == "latency" else (1, 1e30)
             if not least <= number <= most:
@@ -183,7 +200,7 @@ def hidden_from(shape: Shape, cluster: Cluster) -> float:
     """From how many tokens a rank on a ring hides what it sends behind what it computes.
 
     `n >= (g / h) e F / W` forward under a causal mask, half of it without; backward has gradients
-    to send too, and more to compute.
+    to send too, and more to compute. On a mesh the H inner ranks have so many tokens together.
 
     Args:
         shape: of the attention, whose length and ranks do not matter.
@@ -192,6 +209,8 @@ def hidden_from(shape: Shape, cluster: Cluster) -> float:
     >>> round(hidden_from(Shape(1, 1, heads=16, element_bytes=2), Cluster(4e14, 5e10)))
     19200
     """
+    if shape.inner > 1:
+        return max(hidden_from(each, cluster) for each in _outer_shapes(shape)) / shape.inner
     assert shape.kv_heads is not None
     e, w = shape.element_bytes, max(shape.element_bytes, 4)
     computed = (2 if shape.causal else 4) * shape.heads / cluster.flops
@@ -217,6 +236,8 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
     """
     if method not in METHODS:
         raise ValueError(f"cost: method must be one of {', '.join(METHODS)}, got {method!r}")
+    if shape.inner > 1 and method != "heads":
+        return _hybrid_cost(shape, cluster, method)
     ranks, e, w = shape.ranks, shape.element_bytes, max(shape.element_bytes, 4)
     keys, queries = shape.key_numbers, shape.query_numbers
     compute = shape.flops / cluster.flops, _BACKWARD * shape.flops / cluster.flops
@@ -231,11 +252,10 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
             impossible = f"{shape.heads} heads are fewer than the ranks"
         cut = HeadCut.of(shape.heads, shape.kv_heads, min(ranks, shape.heads))
         # As parts of what would be even.
-        all_keys = sum(map(len, cut.keys)) / shape.kv_heads
         uneven_keys = max(map(len, cut.keys)) * ranks / shape.kv_heads
         uneven = max(map(len, cut.queries)) * ranks / shape.heads
         compute = compute[0] * uneven, compute[1] * uneven
-        share = others / ranks * (2 * queries + keys * all_keys) * e
+        share = _exchanged(shape, cut)
         sent = share, share
         wait = 4 * others * cluster.latency + share / cluster.bandwidth
         seconds = compute[0] + wait, compute[1] + wait
@@ -262,6 +282,52 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
         travelling = keys * (min(visits, 2) * e + 2 * w) if visits else keys * w
         memory = own + queries * w + travelling + keys * w / runs
     return Cost(method, impossible, sent, seconds, compute, hidden, memory)
+
+
+def _exchanged(shape: Shape, cut: HeadCut) -> float:
+    """The bytes that each of some ranks sends in exchange for heads, on average."""
+    assert shape.kv_heads is not None
+    size = len(cut.queries)
+    all_keys = sum(map(len, cut.keys)) / shape.kv_heads
+    numbers = 2 * shape.query_numbers + shape.key_numbers * all_keys
+    return (size - 1) / size * numbers * shape.element_bytes
+
+
+def _hybrid_cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
+    """What a method costs among the outer ranks of a mesh, where the inner ones exchange heads."""
+    assert cluster.inner_bandwidth is not None
+    shapes = _outer_shapes(shape)
+    outer = {each: cost(each, cluster, method) for each in shapes}
+    share = _exchanged(shape, _inner_cut(shape))
+    wait = 4 * (shape.inner - 1) * cluster.latency + share / cluster.inner_bandwidth
+    slowest = max(outer.values(), key=lambda one: sum(one.seconds))
+    sent = [
+        sum(count * outer[each].sent[direction] for each, count in shapes.items()) / shape.inner
+        for direction in (0, 1)
+    ]
+    forward, backward = slowest.seconds
+    # By all heads the queries, keys, values, output and its gradient.
+    memory = (3 * shape.query_numbers + shape.key_numbers) * shape.element_bytes
+    return Cost(
+        method, None, (sent[0] + share, sent[1] + share), (forward + wait, backward + wait),
+        slowest.computing, False, memory + max(one.memory for one in outer.values()),
+    )  # fmt: skip
+
+
+def _inner_cut(shape: Shape) -> HeadCut:
+    """The heads that each inner rank gets."""
+    assert shape.kv_heads is not None
+    return HeadCut.of(shape.heads, shape.kv_heads, shape.inner)
+
+
+def _outer_shapes(shape: Shape) -> dict[Shape, int]:
+    """What the outer ranks attend to, and how many of the inner ranks have heads so."""
+    cut, ranks = _inner_cut(shape), shape.ranks // shape.inner
+    heads = Counter(zip(map(len, cut.queries), map(len, cut.keys), strict=True))
+    return {
+        replace(shape, ranks=ranks, heads=of_queries, kv_heads=of_keys, inner=1): count
+        for (of_queries, of_keys), count in heads.items()
+    }
 
 
 def _ring_seconds(shape: Shape, cluster: Cluster, hop: float, work: float) -> tuple[float, bool]:

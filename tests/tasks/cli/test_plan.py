@@ -13,8 +13,36 @@ def test_a_million_tokens_on_64_devices(relpos):
     lines = out.splitlines()
     assert lines[0].startswith("1,000,000 tokens on 64 devices, 15,625 each; 16 query and 16 key")
     assert "not possible: 16 heads are fewer than the ranks" in lines[2]
-    assert lines[-3] == "a ring hides what it sends from 19,200 tokens a device on"
+    assert lines[5] == "a ring hides what it sends from 19,200 tokens a device on"
+    assert lines[7] == "fastest: method='ring', layout='zigzag'"
+    assert lines[8].startswith("faster on a mesh of 32 x 2 (--inner 2): method='ring', layout='zi")
+    assert len(lines) == 9
+
+
+def test_a_mesh_of_two_dimensions(relpos):
+    sizes = ["--length", 10**6, "--ranks", 64, "--heads", 16, "--inner", 8]
+    lines = relpos("plan", *sizes, "--inner-bandwidth", 4e11)[1].splitlines()
+    assert lines[0].startswith("1,000,000 tokens on 64 devices, 15,625 each, in a mesh of 8 x 8; ")
+    assert "not possible: 16 heads are fewer than the ranks" in lines[2]
+    assert "sends 1.04 GiB + 2.95 GiB" in lines[4]
+    assert lines[5] == "a ring hides what it sends from 2,400 tokens a device on"
     assert lines[-1] == "fastest: method='ring', layout='zigzag'"
+    assert lines[4] != relpos("plan", *sizes)[1].splitlines()[4]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--inner", 7], "--inner: must divide 64 ranks, got 7"),
+        (["--inner", 32], "--inner: must be at most 16 heads, got 32"),
+        (["--inner-bandwidth", 4e11], "--inner-bandwidth: must be given with --inner of 2 devices"),
+        (["--inner", 2, "--inner-bandwidth", 0], "--inner-bandwidth: must be in 1..1e+30, got 0"),
+    ],
+)
+def test_wrong_meshes_are_refused(relpos, options, words):
+    status, out, err = relpos("plan", "--length", 10**6, "--ranks", 64, "--heads", 16, *options)
+    assert (status, out) == (2, "")
+    assert words in err
 
 
 def test_a_window_ends_a_ring_early(relpos):
