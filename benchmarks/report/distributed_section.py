@@ -27,7 +27,8 @@ MEMORY = """\
 L={length}: the peak of a rank's process over forward and backward, without what the libraries
 take, as a multiple of one device's; beside it the tensors that the formulas count. Heads and ring
 fall with the number of ranks. On a ring another rank's keys are held, and sums of gradients on
-their way out and in, which for two ranks is nearly as much as they save.
+their way out and in, which for two ranks is nearly as much as they save. A mesh of two dimensions
+holds queries, keys and values by tokens, and by heads besides.
 """
 
 OVERLAP = """\
@@ -41,8 +42,8 @@ left to hide behind. When each rank did what is in `benchmarks/results/distribut
 PLAN = """\
 `relpos plan` with the FLOP/s of one process ({flops:.3g}), and the bandwidth ({bandwidth:.3g}
 bytes/s) and latency ({latency:.2g} s) of one hop between two that compute nothing, against what
-ranks took at L={length}. More ranks than cores share them, in the plan too. It leaves out what
-calls of the op, sums of parts and small exchanges cost.
+ranks took at L={length}, on {machine}. More ranks than cores share them, in
+the plan too. It leaves out what calls of the op, sums of parts and small exchanges cost.
 """
 
 
@@ -103,7 +104,10 @@ def distributed_section(result: dict, hour: dict) -> str:
             ranks=timeline["ranks"], length=timeline["length"],
             alone=1e3 * timeline["hop_alone_seconds"], waited=1e3 * waited,
         ),
-        PLAN.format(**{name: plan[name] for name in ("flops", "bandwidth", "latency", "length")}),
+        PLAN.format(
+            **{name: plan[name] for name in ("flops", "bandwidth", "latency", "length")},
+            machine=machine_note(result["machines"]["plan"]),
+        ),
         markdown_table(
             ["ranks", "method", "pass", "measured, ms", "planned, ms", "error of the plan"],
             [[str(row["ranks"]), row["method"], row["pass"], f"{1e3 * row['seconds']:.0f}",
