@@ -1,12 +1,14 @@
-"""What docs/design.md says of the layout: its folders are there, and benchmarks keep its order.
+"""What docs/design.md says of the layout: its folders are there, and some keep its orders.
 
-`test_imports.py` holds `src` against the orders.
+`test_imports.py` holds `src` against those of its packages.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text()
@@ -19,7 +21,10 @@ ASIDE = {"definition", "_torch", "_version", "__main__"}
 def order(package: str) -> list[list[str]]:
     """The page's line of a package: parts that may be imported by those to their right."""
     lines = re.findall(r"^    (\w[\w, ]*(?: <- [\w, ]+)+)$", DESIGN, flags=re.MULTILINE)
-    top = {"benchmarks": "programs", "relpos": "relpos_tasks", "relpos_tasks": "cli"}[package]
+    top = {
+        "benchmarks": "programs", "distributed": "context_parallel, state",
+        "relpos": "relpos_tasks", "relpos_tasks": "cli",
+    }[package]  # fmt: skip
     (line,) = [line for line in lines if line.endswith(f"<- {top}")]
     return [part.split(", ") for part in line.split(" <- ")]
 
@@ -35,11 +40,18 @@ def imports(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_imports_of_benchmarks_point_one_way():
-    level = {part: number for number, parts in enumerate(order("benchmarks")) for part in parts}
-    pairs = [pair for pair in imports(BENCHMARKS) if set(pair) <= level.keys()]
+@pytest.mark.parametrize("folder", [BENCHMARKS, LIBRARY / "distributed"], ids=lambda x: x.name)
+def test_imports_point_one_way(folder: Path):
+    level = {part: number for number, parts in enumerate(order(folder.name)) for part in parts}
+    pairs = [pair for pair in imports(folder) if set(pair) <= level.keys()]
     assert len(pairs) > 20
     assert [pair for pair in pairs if level[pair[1]] > level[pair[0]]] == []
+
+
+def test_every_part_of_what_is_distributed_is_in_its_order():
+    folder = LIBRARY / "distributed"
+    parts = {path.stem for path in folder.iterdir() if not path.name.startswith("__")}
+    assert parts == {part for row in order("distributed") for part in row}
 
 
 def test_every_part_of_the_library_is_in_the_order():
@@ -67,6 +79,6 @@ def test_the_folders_of_the_tree_exist():
     begins = [re.split(r"\s{2,}", line.strip())[0] for line in tree.splitlines()]
     folders = [folder for begin in begins for folder in begin.split() if folder.endswith("/")]
     assert len(folders) > 15
-    above = ("", "src/relpos", "src/relpos/ops", "src/relpos_tasks")
+    above = ("", "src/relpos", "src/relpos/ops", "src/relpos/distributed", "src/relpos_tasks")
     for folder in folders:
         assert any((ROOT / place / folder).is_dir() for place in above), folder

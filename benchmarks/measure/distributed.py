@@ -22,8 +22,8 @@ import relpos
 import relpos.distributed as cut
 from relpos import OffsetTable, Terms
 from relpos.distributed.cost import Cluster, Cost, Shape, cost
-from relpos.distributed.exchange import Transfer, count_bytes, record_timeline
-from relpos.distributed.group import resolve_group
+from relpos.distributed.ranks.exchange import Transfer, count_bytes, record_timeline
+from relpos.distributed.ranks.group import resolve_group
 from relpos_tasks.machine import status_mib
 
 from .passes import BOTH, FORWARD

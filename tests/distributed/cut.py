@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, distributed
 
 import relpos.distributed as cut
-from relpos.distributed.exchange import count_bytes
-from relpos.distributed.group import AnyGroup, resolve_group
+from relpos.distributed.ranks.exchange import count_bytes
+from relpos.distributed.ranks.group import AnyGroup, resolve_group
 from tests.ops.agreement import assert_within_budget, cast
 from tests.ops.cases import Case
 from tests.ops.grid_cases import GridCase

@@ -123,7 +123,7 @@ def _fails_in_both(rank, size) -> str:
     x = torch.zeros(1, 4, 8)
     with pytest.MonkeyPatch.context() as patch:
         if rank == 0:
-            patch.setattr("relpos.distributed.ring.add_parts", _no_room)
+            patch.setattr("relpos.distributed.methods.ring.add_parts", _no_room)
         try:
             layer(x, x, x, need_weights=False)
         except Exception as error:

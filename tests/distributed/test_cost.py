@@ -10,7 +10,7 @@ import torch
 import relpos.distributed as cut
 from benchmarks.measure.distributed import Sizes, measure_bytes
 from relpos.distributed.cost import Cluster, Shape, cost, hidden_from
-from relpos.distributed.exchange import count_bytes
+from relpos.distributed.ranks.exchange import count_bytes
 from tests.distributed.cut import world
 from tests.distributed.test_hybrid import mesh_of
 

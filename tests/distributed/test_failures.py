@@ -11,7 +11,7 @@ import torch
 import relpos.distributed as cut
 from benchmarks.measure.ranks import Pool
 from relpos import GridTerms, OffsetTable, Terms
-from relpos.distributed.group import resolve_group
+from relpos.distributed.ranks.group import resolve_group
 from tests.distributed.cut import world
 
 METHODS = ("heads", "gather", "ring")
@@ -127,7 +127,7 @@ def _fails(rank, size, method, backward) -> str:
     with pytest.MonkeyPatch.context() as patch:
         if rank == 0:
             for module in ("ring", "gather"):
-                patch.setattr(f"relpos.distributed.{module}.{name}", _no_room)
+                patch.setattr(f"relpos.distributed.methods.{module}.{name}", _no_room)
         x = torch.zeros(1, 2, 4, 4).requires_grad_()
         try:
             cut.attention(x, x, x, group=world(), method=method).sum().backward()
@@ -147,7 +147,7 @@ def test_a_rank_that_fails_by_heads_tells_the_others(two):
 def _fails_by_heads(rank, size) -> str:
     with pytest.MonkeyPatch.context() as patch:
         if rank == 0:
-            patch.setattr("relpos.distributed.heads.choose", _no_room)
+            patch.setattr("relpos.distributed.methods.heads.choose", _no_room)
         try:
             cut.attention(**local(method="heads"))
         except Exception as error:
@@ -193,7 +193,7 @@ def _fails_unchecked(rank, size, method) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if rank == 0:
             for module in ("ring", "gather"):
-                patch.setattr(f"relpos.distributed.{module}.add_gradients", _no_room)
+                patch.setattr(f"relpos.distributed.methods.{module}.add_gradients", _no_room)
         x = torch.zeros(1, 2, 4, 4).requires_grad_()
         cut.attention(x, x, x, group=world(), method=method, check=False).sum().backward()
 

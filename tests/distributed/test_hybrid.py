@@ -251,7 +251,7 @@ def _fails(rank, size, method, backward) -> str:
     name = "add_gradients" if backward else "add_parts"
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:
-            patch.setattr(f"relpos.distributed.{method}.{name}", _no_room)
+            patch.setattr(f"relpos.distributed.methods.{method}.{name}", _no_room)
         x = torch.zeros(1, 2, 4, 4).requires_grad_()
         try:
             cut.attention(x, x, x, group=mesh_of(), method=method).sum().backward()

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import relpos.distributed as cut
-from relpos.distributed import blocks, ring
-from relpos.distributed.exchange import Transfer
+from relpos.distributed.methods import blocks, ring
+from relpos.distributed.ranks.exchange import Transfer
 from relpos.ops.dispatch import choose_for_parts
 from tests.distributed.cut import world
 

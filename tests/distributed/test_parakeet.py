@@ -10,8 +10,8 @@ from torch import distributed, nn
 from relpos.adapters import adapt
 from relpos.adapters.adaptations import parakeet
 from relpos.distributed import ContextParallel
-from relpos.distributed.group import resolve_group
-from relpos.distributed.neighbours import with_neighbours
+from relpos.distributed.context_parallel.neighbours import with_neighbours
+from relpos.distributed.ranks.group import resolve_group
 from tests.distributed.cut import relative_error, world
 
 

@@ -8,10 +8,10 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 from .api import attention
 from .clipping import clip_grad_norm_
 from .context_parallel import ContextParallel
-from .group import ExchangeError
 from .head_parallel import HeadParallel
 from .layout import KeyLayout, Layout, shard, spans, unshard
 from .placements import table_placement
+from .ranks.group import ExchangeError
 from .state import full_state_dict, load_full_state_dict
 
 __all__ = [

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ..ops.locality import AnyWindow
 from ..terms import NO_TERMS, GridTerms, Terms
-from .attend import attend
-from .group import AnyGroup
 from .layout import KeyLayout, Layout
-from .method import Method
-from .not_compiled import not_compiled
+from .methods.attend import attend
+from .methods.choice import Method
+from .ranks.group import AnyGroup
+from .ranks.not_compiled import not_compiled
 
 __all__ = ["Method", "attention"]
 
@@ -89,7 +89,7 @@ def attention(
             method, and their gradients are this rank's part of the sum.
         method: `"heads"` (each rank some heads of the whole sequence; of a mesh of two dimensions
             all ranks), `"gather"` (each rank all keys for a while), `"ring"` (keys travel; memory
-            is that of a rank's own tokens), or `"auto"` (`relpos.distributed.method`).
+            is that of a rank's own tokens), or `"auto"` (`relpos.distributed.methods.choice`).
         causal: as in `relpos.attention`.
         mask: broadcasts to `(b, h, i, j)`, where `j` counts this rank's keys if `i` is 1 (a
             padding mask), else those of the whole sequence in their own order; `(b, h, 1, j)` of

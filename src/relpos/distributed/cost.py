@@ -34,8 +34,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ..checks import check_count, check_number
-from .head_cut import HeadCut
-from .method import METHODS
+from .methods.choice import METHODS
+from .methods.head_cut import HeadCut
 
 __all__ = ["PLAN_ERROR", "Cluster", "Cost", "Shape", "cost", "hidden_from"]
 

@@ -21,12 +21,12 @@ from torch.distributed.tensor import DTensor
 
 from ..checks import check_count, check_tensor, one_line
 from ..errors import ShapeError
-from .agreement import agree
-from .derivatives import refuse_second_derivatives
-from .exchange import gather_shards, scatter_sums
-from .facts import described
-from .group import AnyGroup, Ranks, resolve_group
-from .not_compiled import not_compiled
+from .ranks.agreement import agree
+from .ranks.derivatives import refuse_second_derivatives
+from .ranks.exchange import gather_shards, scatter_sums
+from .ranks.facts import described
+from .ranks.group import AnyGroup, Ranks, resolve_group
+from .ranks.not_compiled import not_compiled
 
 __all__ = [
     "KeyLayout",
@@ -35,6 +35,7 @@ __all__ = [
     "check_key_layout",
     "check_layout",
     "in_order",
+    "placed",
     "runs",
     "shard",
     "spans",
@@ -206,6 +207,15 @@ def runs(chunks: Iterable[Span]) -> tuple[Span, ...]:
         elif first < end:
             found.append((first, end))
     return tuple(run for run in found if run[0] < run[1])
+
+
+def placed(spans: Sequence[Span]) -> list[tuple[slice, Span]]:
+    """Each span with where it lies in its shard."""
+    found, at = [], 0
+    for first, end in spans:
+        found.append((slice(at, at + end - first), (first, end)))
+        at += end - first
+    return found
 
 
 def check_layout(function: str, argument: str, layout: object) -> None:

@@ -20,8 +20,7 @@ from ..adapters.instance_forward import has_other_forward
 from ..positions import Compose
 from ..positions.handover import apply_position
 from ..terms import Terms
-from .cut_call import placed
-from .layout import Span
+from .layout import Span, placed
 
 __all__ = ["CutTokens", "apply_cut_position", "check_gathered", "is_known", "scheme_name"]
 

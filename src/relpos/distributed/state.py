@@ -15,9 +15,9 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor
 
 from ..checks import check_flag, check_module, one_line
-from .agreement import agree
-from .cut_layer import PROJECTIONS, CutLayer
-from .group import Ranks, all_ranks, resolve_group
+from .head_parallel.cut_layer import PROJECTIONS, CutLayer
+from .ranks.agreement import agree
+from .ranks.group import Ranks, all_ranks, resolve_group
 
 __all__ = ["full_state_dict", "load_full_state_dict"]
 

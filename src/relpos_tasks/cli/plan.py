@@ -78,7 +78,7 @@ def plan_command(
     which method is the fastest that fits. The formulas are those of `relpos.distributed.cost`.
     """
     from relpos.distributed.cost import PLAN_ERROR, Cluster, Shape, cost, hidden_from
-    from relpos.distributed.method import METHODS
+    from relpos.distributed.methods.choice import METHODS
 
     if memory is not None and not memory > 0:
         raise ValueError(f"--memory: must be above 0, got {memory:g}")

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .derivatives import refuse_second_derivatives
-from .exchange import Transfer
-from .group import Ranks
-from .not_compiled import not_compiled
+from ..ranks.derivatives import refuse_second_derivatives
+from ..ranks.exchange import Transfer
+from ..ranks.group import Ranks
+from ..ranks.not_compiled import not_compiled
 
 __all__ = ["with_neighbours"]
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from torch import Tensor
 
-from ..ops.parts import RowFlow, RowSums
+from ...ops.parts import RowFlow, RowSums
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import CutCall
 

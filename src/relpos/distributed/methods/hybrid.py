@@ -20,12 +20,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from ..layout import runs
+from ..ranks.exchange import SpansOfRanks
+from .choice import gather_or_ring
 from .cut_attention import cut_attention
 from .cut_call import CutCall
-from .exchange import SpansOfRanks
 from .head_exchange import HeadExchange
-from .layout import runs
-from .method import gather_or_ring
 
 __all__ = ["hybrid_attention"]
 

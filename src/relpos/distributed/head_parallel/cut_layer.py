@@ -15,22 +15,22 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_t
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from ..autocast import without_autocast
-from ..checks import one_line
-from ..errors import ShapeError
-from ..jagged import is_jagged
-from ..layers import KeyValueCache, MultiheadAttention
-from ..ops.dispatch import choose
-from ..ops.inputs import DropoutOrigin, prepare
-from ..terms import GridTerms, Terms
-from .agreement import Outcome, agree, fail_together
-from .exchange import SpansOfRanks
+from ...autocast import without_autocast
+from ...checks import one_line
+from ...errors import ShapeError
+from ...jagged import is_jagged
+from ...layers import KeyValueCache, MultiheadAttention
+from ...ops.dispatch import choose
+from ...ops.inputs import DropoutOrigin, prepare
+from ...terms import GridTerms, Terms
+from ..methods.head_cut import terms_of_heads
+from ..positions import check_gathered
+from ..ranks.agreement import Outcome, agree, fail_together
+from ..ranks.exchange import SpansOfRanks
+from ..ranks.facts import described
+from ..ranks.group import Ranks
+from ..ranks.not_compiled import not_compiled
 from .exchange_autograd import copy_to_ranks, gather_tokens, scatter_sum, sum_of_ranks
-from .facts import described
-from .group import Ranks
-from .head_cut import terms_of_heads
-from .not_compiled import not_compiled
-from .positions import check_gathered
 from .token_layouts import (
     INPUTS,
     LocalTokens,

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.inputs import Inputs, wide_dtype
+from ...ops.inputs import Inputs, wide_dtype
+from ..layout import in_order
+from ..ranks.derivatives import refuse_second_derivatives
+from ..ranks.exchange import SpansOfRanks, all_to_all, gather_shards, scatter_sums
+from ..ranks.group import Ranks
 from .cut_call import CutCall
-from .derivatives import refuse_second_derivatives
-from .exchange import SpansOfRanks, all_to_all, gather_shards, scatter_sums
-from .group import Ranks
 from .head_cut import HeadCut, terms_of_heads
-from .layout import in_order
 
 __all__ = ["HeadExchange"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .group import Ranks
-from .layout import Span, shard, spans_of_ranks, unshard
+from ..layout import Span, shard, spans_of_ranks, unshard
+from ..ranks.group import Ranks
 from .neighbours import with_neighbours
 
 __all__ = ["check_parakeet_layout", "cut_encoder", "is_parakeet", "join_encoder"]

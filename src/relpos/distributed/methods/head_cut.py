@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..terms import GridTerms, OffsetTable, Terms
+from ...terms import GridTerms, OffsetTable, Terms
 
 __all__ = ["HeadCut", "terms_of_heads"]
 

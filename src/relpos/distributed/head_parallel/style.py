@@ -35,13 +35,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from ..checks import check_flag, check_module
-from ..layers import MultiheadAttention
-from ..positions import Position
-from .agreement import agree
+from ...checks import check_flag, check_module
+from ...layers import MultiheadAttention
+from ...positions import Position
+from ..positions import check_gathered
+from ..ranks.agreement import agree
+from ..ranks.group import Ranks, resolve_group
 from .cut_layer import PROJECTIONS, CutLayer, PartialLinear
-from .group import Ranks, resolve_group
-from .positions import check_gathered
 from .token_layouts import TokenLayouts, check_token_layouts
 
 __all__ = ["HeadParallel"]

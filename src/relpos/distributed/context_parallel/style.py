@@ -21,21 +21,17 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from ..adapters.adapted import Adapted
-from ..checks import check_count, check_flag, check_floating, check_module, check_shape
-from ..layers import MultiheadAttention
-from ..layers.masks import merge_masks
-from ..ops.locality import AnyKeyRanges
-from ..positions import LearnedAbsolute, Sinusoidal
-from ..positions.handover import resolve_scale
-from ..terms import GridTerms, Terms
-from .agreement import agree, fail_together
-from .api import Method, attention
-from .around_attention import check_around, cut_around, join_around
-from .attend import attend
-from .cut_layer import CutLayer
-from .group import AnyGroup, Ranks, resolve_group
-from .layout import (
+from ...adapters.adapted import Adapted
+from ...checks import check_count, check_flag, check_floating, check_module, check_shape
+from ...layers import MultiheadAttention
+from ...layers.masks import merge_masks
+from ...ops.locality import AnyKeyRanges
+from ...positions import LearnedAbsolute, Sinusoidal
+from ...positions.handover import resolve_scale
+from ...terms import GridTerms, Terms
+from ..api import Method, attention
+from ..head_parallel.cut_layer import CutLayer
+from ..layout import (
     KeyLayout,
     Layout,
     Span,
@@ -44,11 +40,15 @@ from .layout import (
     spans_of_shards,
     unshard,
 )
-from .method import check_method
-from .not_compiled import not_compiled
+from ..methods.attend import attend
+from ..methods.choice import check_method
+from ..positions import CutTokens, apply_cut_position
+from ..ranks.agreement import agree, fail_together
+from ..ranks.group import AnyGroup, Ranks, resolve_group
+from ..ranks.not_compiled import not_compiled
+from .around_attention import check_around, cut_around, join_around
 from .own_schemes import check_own_scheme
 from .parakeet import check_parakeet_layout, cut_encoder, is_parakeet, join_encoder
-from .positions import CutTokens, apply_cut_position
 
 __all__ = ["ContextParallel"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..checks import one_line
-from ..errors import BackendError
-from ..terms import GridTerms
+from ...checks import one_line
+from ...errors import BackendError
+from ...terms import GridTerms
 from .cut_call import CutCall
 
 __all__ = ["METHODS", "Method", "check_method", "choose_method", "gather_or_ring"]

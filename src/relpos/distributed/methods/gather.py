@@ -15,11 +15,11 @@ from functools import partial
 
 from torch import Tensor
 
-from ..ops.parts import RowFlow, RowSums
+from ...ops.parts import RowFlow, RowSums
+from ..layout import in_order
+from ..ranks.exchange import gather_shards, scatter_sums
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import TOKEN_AXES, CutCall, KeyShard
-from .exchange import gather_shards, scatter_sums
-from .layout import in_order
 
 __all__ = ["gather_backward", "gather_forward"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..offsets import rows_at
-from ..positions.handover import apply_position
-from ..terms import Terms
-from .positions import CutTokens, apply_cut_position, check_gathered, is_known, scheme_name
+from ...offsets import rows_at
+from ...positions.handover import apply_position
+from ...terms import Terms
+from ..positions import CutTokens, apply_cut_position, check_gathered, is_known, scheme_name
 
 __all__ = ["check_own_scheme"]
 

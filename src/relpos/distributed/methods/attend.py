@@ -9,29 +9,29 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
-from ..autocast import autocasts, without_autocast
-from ..checks import FLOATING, check_device, check_flag, check_shape, check_tensor, one_line
-from ..errors import ShapeError
-from ..ops.argument_checks import check_tables
-from ..ops.dispatch import check_backend
-from ..ops.inputs import DropoutOrigin, Inputs, autocast_dtype, prepare, with_four_axes
-from ..ops.locality import AnyKeyRanges, AnyWindow
-from ..terms import NO_TERMS, GridTerms, Terms
-from .agreement import agree
-from .cut_attention import cut_attention
-from .cut_call import CutCall
-from .facts import call_facts
-from .group import (
+from ...autocast import autocasts, without_autocast
+from ...checks import FLOATING, check_device, check_flag, check_shape, check_tensor, one_line
+from ...errors import ShapeError
+from ...ops.argument_checks import check_tables
+from ...ops.dispatch import check_backend
+from ...ops.inputs import DropoutOrigin, Inputs, autocast_dtype, prepare, with_four_axes
+from ...ops.locality import AnyKeyRanges, AnyWindow
+from ...terms import NO_TERMS, GridTerms, Terms
+from ..layout import KeyLayout, Layout, check_key_layout, check_layout, spans_of_shards
+from ..ranks.agreement import agree
+from ..ranks.facts import call_facts
+from ..ranks.group import (
     AnyGroup,
     Ranks,
     check_device_of_group,
     exchange_device,
     resolve_group,
 )
+from .choice import Method, check_method, choose_method
+from .cut_attention import cut_attention
+from .cut_call import CutCall
 from .heads import heads_attention
 from .hybrid import hybrid_attention
-from .layout import KeyLayout, Layout, check_key_layout, check_layout, spans_of_shards
-from .method import Method, check_method, choose_method
 
 __all__ = ["attend"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.inputs import Inputs
-from ..ops.locality import AnyWindow
-from ..terms import GridTerms, Terms
+from ...ops.inputs import Inputs
+from ...ops.locality import AnyWindow
+from ...terms import GridTerms, Terms
 
 __all__ = ["call_facts", "described"]
 

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..adapters.adapted import Adapted
-from ..layers import GridAttention, MultiheadAttention
-from ..positions import Position
-from .group import Ranks
-from .layout import Layout, Span, shard, unshard
+from ...adapters.adapted import Adapted
+from ...layers import GridAttention, MultiheadAttention
+from ...positions import Position
+from ..layout import Layout, Span, shard, unshard
+from ..ranks.group import Ranks
 
 __all__ = ["check_around", "cut_around", "join_around"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,14 +9,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..ops.inputs import DropoutOrigin, Inputs
-from ..ops.locality import AnyWindow
-from .agreement import Outcome
-from .exchange import SpansOfRanks
-from .group import Ranks
-from .layout import Span
+from ...ops.inputs import DropoutOrigin, Inputs
+from ...ops.locality import AnyWindow
+from ..layout import Span, placed
+from ..ranks.agreement import Outcome
+from ..ranks.exchange import SpansOfRanks
+from ..ranks.group import Ranks
 
-__all__ = ["TOKEN_AXES", "CutCall", "KeyShard", "placed"]
+__all__ = ["TOKEN_AXES", "CutCall", "KeyShard"]
 
 # Of what goes from rank to rank: the axis of the tokens.
 TOKEN_AXES = {"k": 2, "v": 2, "mask": 3, "documents": 1}
@@ -178,12 +177,3 @@ def _edges(spans: SpansOfRanks) -> Tensor:
     """`(P, 2, 2)`: of two runs of each rank the first token and the end, both 0 where it is not."""
     assert all(len(own) <= 2 for own in spans)
     return torch.tensor([[*own, (0, 0), (0, 0)][:2] for own in spans], device="cpu")
-
-
-def placed(spans: Sequence[Span]) -> list[tuple[slice, Span]]:
-    """Each span with where it lies in its shard."""
-    found, at = [], 0
-    for first, end in spans:
-        found.append((slice(at, at + end - first), (first, end)))
-        at += end - first
-    return found

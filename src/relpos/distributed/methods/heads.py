@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ..autocast import without_autocast
-from ..ops.dispatch import choose
-from ..ops.inputs import prepare
-from ..terms import GridTerms
+from ...autocast import without_autocast
+from ...ops.dispatch import choose
+from ...ops.inputs import prepare
+from ...terms import GridTerms
 from .cut_call import CutCall
 from .head_exchange import HeadExchange
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from .derivatives import refuse_second_derivatives
-from .exchange import SpansOfRanks, gather_shards, scatter_sums
-from .group import Ranks
+from ..ranks.derivatives import refuse_second_derivatives
+from ..ranks.exchange import SpansOfRanks, gather_shards, scatter_sums
+from ..ranks.group import Ranks
 
 __all__ = ["copy_to_ranks", "gather_tokens", "scatter_sum", "sum_of_ranks"]
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from ..checks import check_tensor, one_line
-from .exchange import SpansOfRanks
+from ...checks import check_tensor, one_line
+from ..ranks.exchange import SpansOfRanks
 
 __all__ = [
     "INPUTS",

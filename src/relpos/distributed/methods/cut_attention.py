@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..autocast import without_autocast
-from ..ops.parts import RowFlow, RowSums
-from ..terms import Terms
+from ...autocast import without_autocast
+from ...ops.parts import RowFlow, RowSums
+from ...terms import Terms
+from ..ranks.derivatives import refuse_second_derivatives
 from .blocks import own_sums
 from .cut_call import CutCall
-from .derivatives import refuse_second_derivatives
 from .gather import gather_backward, gather_forward
 from .ring import ring_backward, ring_forward
 from .whole import whole_backward, whole_forward

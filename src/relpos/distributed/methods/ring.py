@@ -19,10 +19,10 @@ from functools import partial
 
 from torch import Tensor
 
-from ..ops.parts import RowFlow, RowSums
+from ...ops.parts import RowFlow, RowSums
+from ..ranks.exchange import Transfer
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import CutCall, KeyShard
-from .exchange import Transfer
 
 __all__ = ["ring_backward", "ring_forward"]
 

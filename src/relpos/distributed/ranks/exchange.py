@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import P2POp
 
-from ..ops.inputs import wide_dtype
+from ...ops.inputs import wide_dtype
 from .group import Ranks
 
 # By the names that torch 2.13 gave them, and those from before.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BackendError
+from ...errors import BackendError
 
 __all__ = ["refuse_second_derivatives"]
 

@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 from torch.distributed import GroupMember, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..errors import is_out_of_memory
+from ...errors import is_out_of_memory
 
 __all__ = [
     "AnyGroup",

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..offsets import call_offsets
-from ..ops.dispatch import choose_for_parts
-from ..ops.inputs import Inputs, wide_dtype
-from ..ops.parts import RowFlow, RowSums
-from ..terms import OffsetTable, Terms
+from ...offsets import call_offsets
+from ...ops.dispatch import choose_for_parts
+from ...ops.inputs import Inputs, wide_dtype
+from ...ops.parts import RowFlow, RowSums
+from ...terms import OffsetTable, Terms
 from .cut_call import TOKEN_AXES, CutCall, KeyShard
 
 __all__ = ["add_gradients", "add_parts", "own_sums", "shard_sums"]
