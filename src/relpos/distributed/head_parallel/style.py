@@ -35,6 +35,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ...adapters.adapted import Adapted
 from ...checks import check_flag, check_module
 from ...layers import MultiheadAttention
 from ...positions import Position
@@ -143,9 +144,11 @@ def _layers(module: nn.Module, mesh: DeviceMesh, ranks: Ranks) -> dict[str, Mult
         if type(part) is MultiheadAttention
     }
     if not layers:
+        adapted = any(isinstance(part, Adapted) for part in module.modules())
+        hint = "; adapted models are cut by torch's ColwiseParallel and RowwiseParallel"
         raise ValueError(
             "HeadParallel: module must have a relpos.layers.MultiheadAttention, "
-            f"got {type(module).__name__} without any"
+            f"got {type(module).__name__} without any{hint if adapted else ''}"
         )
     for name, layer in layers.items():
         _check_heads(layer, ranks)
