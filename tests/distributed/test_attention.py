@@ -271,23 +271,25 @@ def _low_precision(rank, size, method, dtype) -> None:
 
 
 def test_autocast_is_that_of_the_op(two):
-    two.run(_autocast)
+    two.run(check_autocast)
 
 
-def _autocast(rank, size) -> None:
-    x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0))
-    local = cut.shard(x, world(), dim=2)
+def check_autocast(rank, size, methods=METHODS, group=None) -> None:
+    """That the output is that of one device under autocast, rounded once more."""
+    group = group or world()
+    x = torch.randn(1, 2, 16, 4, generator=torch.Generator().manual_seed(0))
+    local = cut.shard(x, group, dim=2)
     table = OffsetTable(torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(1)), -1)
-    for method in METHODS:
+    for method in methods:
         with torch.autocast("cpu", torch.bfloat16):
             found = cut.attention(
-                local, local, local, Terms(keys=table), group=world(), method=method
+                local, local, local, Terms(keys=table), group=group, method=method
             )
             whole = attention(x, x, x, Terms(keys=table))
         assert found.dtype == whole.dtype == torch.bfloat16
         # The output is rounded once more than its parts.
         rounding = torch.finfo(torch.bfloat16).eps
-        assert relative_error(found, cut.shard(whole, world(), dim=2)) <= rounding
+        assert relative_error(found, cut.shard(whole, group, dim=2)) <= rounding
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -114,7 +114,7 @@ def _refused(rank, size) -> None:
 @pytest.mark.parametrize("method", ["gather", "ring"])
 def test_a_rank_that_fails_while_it_computes_tells_the_others(two, method: str, backward: bool):
     began = time.monotonic()
-    found = two.run(_fails, method, backward)
+    found = two.run(fails, method, backward)
     assert found == ["MemoryError: no room", f"ExchangeError: {TOLD}"]
     assert time.monotonic() - began < 20
 
@@ -122,15 +122,16 @@ def test_a_rank_that_fails_while_it_computes_tells_the_others(two, method: str, 
 TOLD = "attention: rank 0 of 2 failed: MemoryError: no room"
 
 
-def _fails(rank, size, method, backward) -> str:
+def fails(rank, size, method, backward, failing=0, group=None) -> str:
+    """What a rank raises when one of them cannot compute its part, forward or backward."""
     name = "add_gradients" if backward else "add_parts"
     with pytest.MonkeyPatch.context() as patch:
-        if rank == 0:
+        if rank == failing:
             for module in ("ring", "gather"):
                 patch.setattr(f"relpos.distributed.methods.{module}.{name}", _no_room)
         x = torch.zeros(1, 2, 4, 4).requires_grad_()
         try:
-            cut.attention(x, x, x, group=world(), method=method).sum().backward()
+            cut.attention(x, x, x, group=group or world(), method=method).sum().backward()
         except Exception as error:
             return f"{type(error).__name__}: {error}"
     return "nothing"

@@ -15,14 +15,15 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 
 import relpos.distributed as cut
-from relpos import BackendError, GridTerms, OffsetTable, Terms, attention
+from relpos import BackendError, GridTerms, Terms, attention
 from relpos.distributed import ContextParallel, HeadParallel
 from relpos.layers import MultiheadAttention
 from relpos.positions import Rotary, Shaw
 from tests.distributed.cut import check_case, check_float32, relative_error, world
 from tests.distributed.test_adapted import arguments, made
-from tests.distributed.test_attention import DROPPED, LAYOUTS, WIDE
+from tests.distributed.test_attention import DROPPED, LAYOUTS, WIDE, check_autocast
 from tests.distributed.test_context_parallel import check_blocks
+from tests.distributed.test_failures import fails
 from tests.ops.agreement import cast
 from tests.ops.cases import CASES, Case, any_case
 from tests.ops.grid_cases import GRID_CASES, GridCase
@@ -248,20 +249,7 @@ def test_a_rank_that_fails_tells_all_others(four, method: str, backward: bool):
 
 
 def _fails(rank, size, method, backward) -> str:
-    name = "add_gradients" if backward else "add_parts"
-    with pytest.MonkeyPatch.context() as patch:
-        if rank == 1:
-            patch.setattr(f"relpos.distributed.methods.{method}.{name}", _no_room)
-        x = torch.zeros(1, 2, 4, 4).requires_grad_()
-        try:
-            cut.attention(x, x, x, group=mesh_of(), method=method).sum().backward()
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-    return "nothing"
-
-
-def _no_room(*_: object) -> None:
-    raise MemoryError("no room")
+    return fails(rank, size, method, backward, failing=1, group=mesh_of())
 
 
 def test_autocast_is_that_of_the_op(four):
@@ -269,18 +257,7 @@ def test_autocast_is_that_of_the_op(four):
 
 
 def _autocast(rank, size) -> None:
-    x = torch.randn(1, 2, 16, 4, generator=torch.Generator().manual_seed(0))
-    mesh = mesh_of()
-    local = cut.shard(x, mesh, dim=2)
-    table = OffsetTable(torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(1)), -1)
-    for method in OUTER:
-        with torch.autocast("cpu", torch.bfloat16):
-            found = cut.attention(local, local, local, Terms(keys=table), group=mesh, method=method)
-            whole = attention(x, x, x, Terms(keys=table))
-        assert found.dtype == whole.dtype == torch.bfloat16
-        # The output is rounded once more than its parts.
-        rounding = torch.finfo(torch.bfloat16).eps
-        assert relative_error(found, cut.shard(whole, mesh, dim=2)) <= rounding
+    check_autocast(rank, size, OUTER, mesh_of())
 
 
 def test_a_layer_with_rotary_positions_trains(four):
