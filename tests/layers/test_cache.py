@@ -57,13 +57,74 @@ def test_earlier_views_stay_as_they_were():
     assert torch.equal(first, torch.ones(1, 1, 3, 2))
 
 
-def test_no_graph_is_kept():
-    x = torch.ones(1, 1, 3, 2, requires_grad=True)
+def test_gradients_flow_to_the_tokens_of_a_call_and_not_to_those_before():
+    past, new = normal(2, 1, 3, 2).requires_grad_(), normal(2, 1, 4, 2, seed=1).requires_grad_()
     cache = KeyValueCache()
-    for _ in range(2):
-        keys, values = cache.append(x * 2, x * 3)
-        assert not keys.requires_grad
-        assert not values.requires_grad
+    cache.append(past * 2, past * 3)
+    assert cache.keys is not None
+    assert not cache.keys.requires_grad
+    keys, values = cache.append(new * 2, new.detach(), start=1)
+    assert torch.equal(keys, torch.cat([2 * past[:, :, 1:], 2 * new], 2))
+    assert torch.equal(values, torch.cat([3 * past[:, :, 1:], new], 2))
+    (keys.sum() + values.sum()).backward()
+    assert past.grad is None
+    assert torch.equal(new.grad, torch.full_like(new, 2))
+    assert not cache.keys.requires_grad
+    with torch.no_grad():
+        keys, _ = cache.append(new, new, start=1)
+    assert not keys.requires_grad
+
+
+def test_a_layer_that_trains_with_a_cache_has_the_gradients_of_recurrence():
+    """Of Transformer-XL's: the tokens before are constants."""
+    layer = MultiheadAttention(8, 2, position=Shaw(4, 3)).double()
+    x = normal(2, 9, 8)
+    cache = KeyValueCache()
+    options = {"is_causal": True, "need_weights": False}
+    with torch.no_grad():
+        layer(x[:, :5], x[:, :5], x[:, :5], cache=cache, **options)
+    found = layer(x[:, 5:], x[:, 5:], x[:, 5:], cache=cache, **options)[0].square().sum()
+    gradients = torch.autograd.grad(found, list(layer.parameters()))
+    # The same from the definition of the layer, with keys and values of the past held fast.
+    weight, bias = layer.in_proj_weight, layer.in_proj_bias
+    q, k, v = (x @ weight.T + bias).unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+    k, v = (torch.cat([y[:, :, :5].detach(), y[:, :, 5:]], 2) for y in (k, v))
+    q, k, terms = layer.position(q[:, :, 5:], k)
+    output = relpos.attention(q, k, v, terms, causal=True, backend="reference")
+    wanted = layer.out_proj(output.transpose(1, 2).flatten(2)).square().sum()
+    for one, other in zip(
+        gradients, torch.autograd.grad(wanted, list(layer.parameters())), strict=True
+    ):
+        assert (one - other).abs().max() <= 1e-12 * other.abs().max().clamp(min=1)
+
+
+def _append_and_fail(cache: KeyValueCache, x: torch.Tensor) -> None:
+    cache.append(0 * x, x)
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("first", ["copy", "original"])
+def test_a_copy_goes_on_by_itself(first: str):
+    x, others = normal(1, 2, 20, 4), normal(1, 2, 3, 4, seed=1)
+    cache = KeyValueCache()
+    for token in x[:, :, :5].split(1, 2):
+        cache.append(token, -token)  # there is room left
+    copied = copy.copy(cache)
+    cache.crop(4)
+    grown = [(cache, x[:, :, 5:8], 4), (copied, others, 5)]
+    for one, new, _ in grown if first == "original" else reversed(grown):
+        with pytest.raises(ZeroDivisionError), rollback_on_error(one):
+            _append_and_fail(one, new)
+        one.append(new, -new)
+        one.append(new, -new)
+    for one, new, held in grown:
+        expected = torch.cat([x[:, :, :held], new, new], 2)
+        assert torch.equal(one.keys, expected)
+        assert torch.equal(one.values, -expected)
+    address = cache.keys.data_ptr()
+    cache.crop(5)
+    cache.append(x[:, :, :1], x[:, :, :1])
+    assert cache.keys.data_ptr() == address  # its own again
 
 
 def test_a_cache_filled_in_inference_mode_goes_on_outside_it():

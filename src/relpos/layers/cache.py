@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int64
@@ -16,7 +16,7 @@ from ..ops.locality import Window
 
 __all__ = ["KeyValueCache", "check_cache", "rollback_on_error"]
 
-_State = tuple[int, int, int, int, tuple[Tensor, Tensor] | None]
+_State = tuple[int, int, int, int, tuple[Tensor, Tensor] | None, bool]
 
 
 def check_cache(function: str, argument: str, cache: KeyValueCache | None) -> None:
@@ -65,6 +65,9 @@ def rollback_on_error(*caches: KeyValueCache | None) -> Iterator[None]:
 class KeyValueCache:
     """One layer's keys and values, in buffers that grow by doubling; holds no graph.
 
+    `copy.copy` gives a cache that goes on from the same tokens by itself: the two share memory
+    until either of them grows.
+
     A layer with a window keeps as many tokens as its queries can see: memory then stays in the
     order of the window, and each token is copied once more on average. In a program of
     `torch.export` or `torch.onnx.export`, which makes its caches itself, layers drop nothing, and
@@ -83,11 +86,19 @@ class KeyValueCache:
         # Position of the first token of the buffers, and of the first one of the last call.
         self._base = self._last_call = 0
         self._buffers: tuple[Tensor, Tensor] | None = None
+        # Whether a copy has the same buffers, so that neither may write there.
+        self._shared = False
         self._made_in_program = torch.compiler.is_exporting()
         self._layer: weakref.ref[nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_layer": None}  # a copy goes with a copy of the layer
+
+    def __copy__(self) -> Self:
+        self._shared = self._buffers is not None
+        copied = type(self).__new__(type(self))
+        vars(copied).update(self.__getstate__())
+        return copied
 
     @property
     def length(self) -> int:
@@ -150,7 +161,11 @@ class KeyValueCache:
     def append(
         self, k: Float[Tensor, "b g i d"], v: Float[Tensor, "b g i dv"], *, start: int = 0
     ) -> tuple[Float[Tensor, "b g j d"], Float[Tensor, "b g j dv"]]:
-        """The keys and values from `start` on, the new ones last, detached: for inference only.
+        """The keys and values from `start` on, the new ones last.
+
+        Gradients flow to the new ones, where any are wanted, and not to those of earlier calls,
+        which are held without a graph, as Transformer-XL's memory is (Dai et al. 2019, section
+        3.2). Then all are copied at each call: decode under `torch.inference_mode()`.
 
         Args:
             k: keys of the new tokens, before any position acts on them.
@@ -159,7 +174,8 @@ class KeyValueCache:
                 for good.
 
         Returns:
-            Views that later calls do not change, but for tokens that are cropped.
+            Views that later calls do not change, but for tokens that are cropped; copies where
+            gradients are wanted.
 
         Raises:
             ShapeError: if `k` or `v` does not continue what is held.
@@ -190,8 +206,13 @@ class KeyValueCache:
             buffers, base = self._with_room(new, start)
             for buffer, x in zip(buffers, new.values(), strict=True):
                 buffer[:, :, self._length - base : end - base] = x
-        self._restore((start, end, base, self._length, buffers))
+        self._restore((start, end, base, self._length, buffers, False))
         keys, values = (self._held(buffer) for buffer in buffers)
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            past = keys.shape[2] - k.shape[2]
+            keys, values = (
+                torch.cat([held[:, :, :past], x], 2) for held, x in ((keys, k), (values, v))
+            )
         return keys, values
 
     def crop(self, length: int) -> None:
@@ -226,7 +247,7 @@ class KeyValueCache:
 
     def reset(self) -> None:
         """Forget everything, count from 0 again, and free the memory."""
-        self._restore((0, 0, 0, 0, None))
+        self._restore((0, 0, 0, 0, None, False))
 
     def reorder(self, index: Int64[Tensor, "b_new"]) -> None:
         """Keep the batch entries `index`, in that order, as a beam search asks for.
@@ -249,7 +270,7 @@ class KeyValueCache:
                     "KeyValueCache.reorder: index must be numbers of batch entries, "
                     f"0..{self._buffers[0].shape[0] - 1}, got {index.tolist()}"
                 ) from error
-            self._buffers = (keys, values)
+            self._buffers, self._shared = (keys, values), False
 
     def _check_continues(self, new: dict[str, Tensor]) -> None:
         assert self._buffers is not None
@@ -286,7 +307,7 @@ class KeyValueCache:
         """
         held, i = self._buffers, new["k"].shape[2]
         fits = held is not None and self._length - self._base + i <= held[0].shape[2]
-        if held is not None and fits and not _frozen(held[0]):
+        if held is not None and fits and not self._shared and not _frozen(held[0]):
             return held, self._base
         count = self._length - start
         room = max(count + i, 2 * count)
@@ -298,10 +319,12 @@ class KeyValueCache:
         return (keys, values), start
 
     def _state(self) -> _State:
-        return self._start, self._length, self._base, self._last_call, self._buffers
+        return (
+            self._start, self._length, self._base, self._last_call, self._buffers, self._shared
+        )  # fmt: skip
 
     def _restore(self, state: _State) -> None:
-        self._start, self._length, self._base, self._last_call, self._buffers = state
+        self._start, self._length, self._base, self._last_call, self._buffers, self._shared = state
 
 
 def _frozen(buffer: Tensor) -> bool:
