@@ -21,7 +21,7 @@ from torch.testing import assert_close
 from transformers import PretrainedConfig, PreTrainedModel
 
 from relpos.layers import DecoderBlock, MultiheadAttention
-from relpos.positions import Shaw, T5Bias
+from relpos.positions import Huang, Position, Shaw, T5Bias, TransformerXL
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
 from tests.quantized import KINDS, IntegerWeight, pack, unpacked
 from tests.replicas import in_a_thread, replica
@@ -171,6 +171,37 @@ def test_a_model_of_transformers_comes_back_from_its_folder(name: str, tmp_path:
     model, given = Model(Config(subject=name)).eval(), inputs(name, 33)
     model.save_pretrained(tmp_path)
     assert torch.equal(Model.from_pretrained(tmp_path).eval()(*given), model(*given))
+
+
+class ModelThatDraws(Model):
+    """What docs/ecosystem.md says a model is to do with what a folder lacks."""
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MultiheadAttention | Position):
+            module.reset_parameters()
+
+
+@pytest.mark.parametrize("scheme", [Shaw(4, 3), Huang(4, 5), T5Bias(4), TransformerXL(4, 4)])
+def test_tables_that_a_folder_lacks_are_drawn(scheme: Position, tmp_path: Path):
+    class Own(ModelThatDraws):
+        def __init__(self, config: Config) -> None:
+            PreTrainedModel.__init__(self, config)
+            self.inner = MultiheadAttention(16, 4, position=copy.deepcopy(scheme))
+            self.post_init()
+
+    saved = MultiheadAttention(16, 4)  # without positions
+    model = Own(Config(subject="none"))
+    model.inner.load_state_dict(saved.state_dict(), strict=False)
+    kept = {f"inner.{name}": x for name, x in saved.state_dict().items()}
+    model.save_pretrained(tmp_path, state_dict=kept)
+    found = Own.from_pretrained(tmp_path).inner
+    for name, x in saved.state_dict().items():
+        assert torch.equal(found.state_dict()[name], x), name
+    for name, x in found.position.named_parameters():
+        fresh = scheme.get_parameter(name)
+        assert (x == 0).all() == (fresh == 0).all(), name
+        assert x.abs().max() <= 4 * fresh.abs().max(), name
 
 
 @each_subject
