@@ -101,6 +101,31 @@ def test_classes_that_act_together_are_adapted_together_or_not_at_all():
     assert len(adapt(model, strict=True).adapted) == case.adapted
 
 
+@pytest.mark.parametrize(
+    ("name", "family", "found"),
+    [("deberta_v3", "deberta_v2", "DebertaV2Encoder"), ("mpnet", "mpnet", "MPNetEncoder")],
+)
+def test_a_copy_that_is_no_attention_asks_for_the_others(name, family, found, monkeypatch):
+    for registered in ("_OWN", "_LIKE"):
+        monkeypatch.setattr(registry, registered, {})
+    case, known = BY_NAME[name], families()[family]
+    model, copied = copied_model(case, family), copy_of(known.module)
+    assert f"if it is a copy of {family}.{found}" in str(adapt(model))
+    register(getattr(copied, found), like=f"{family}.{found}")
+    others = [cls for cls in known.classes if cls != found]
+    listed = ", ".join(f"{family}.{cls}" for cls in others)
+    with pytest.raises(ValueError, match=f"in the family alone: register those of {listed} too"):
+        adapt(model)
+    for cls in others:
+        register(getattr(copied, cls), like=f"{family}.{cls}")
+    assert len(adapt(model, strict=True).adapted) == case.adapted
+
+
+def test_a_copy_that_nothing_is_seen_of_is_spoken_of():
+    with pytest.raises(ValueError, match=r"a copy of such a class is adapted once relpos.adapters"):
+        adapt(torch.nn.Linear(2, 2))
+
+
 WITHOUT_TRANSFORMERS = """
 import importlib.metadata, sys
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..terms import Terms
 from .adapted import Adapted, adapted_class, is_adapted_class, original_class
 from .implementation import adapted_name, original_name
 from .instance_forward import forget_own_forward, has_other_forward
-from .registry import adaptation_of
+from .registry import adaptation_of, unregistered_beside
 from .report import Report
 from .why_left import has_attention, why_left
 
@@ -84,11 +85,18 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
         )
     steps, report = _plan(model, span)
     if not report.adapted and not report.left:
+        beside = [each for step in steps for each in unregistered_beside(type(step.module))]
         raise ValueError(
             "adapt: model must hold relative attention of a class in relpos.adapters.families(), "
-            f"got a {type(model).__name__} with none; models of transformers without relative "
-            'positions may attend by attn_implementation="relpos", after '
-            "relpos.adapters.register_attn_implementation()"
+            f"got a {type(model).__name__} with "
+            + (
+                f"copies of others in the family alone: register those of {_listed(beside)} too"
+                if beside
+                else "none; a copy of such a class is adapted once relpos.adapters.register(..., "
+                "like=...) says what it copies; models of transformers without relative positions "
+                'may attend by attn_implementation="relpos", after '
+                "relpos.adapters.register_attn_implementation()"
+            )
         )
     if strict and report.left:
         raise ValueError(f"adapt: strict must leave nothing, got\n{report}")
@@ -102,6 +110,10 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
     for step in steps:
         _apply(step)
     return report
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
 
 
 def restore(model: nn.Module) -> None:

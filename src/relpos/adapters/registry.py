@@ -16,7 +16,8 @@ from torch import nn
 from .adapted import Adapted
 from .known_classes import KNOWN_CLASSES
 
-__all__ = ["Family", "adaptation_of", "adaptations", "families", "missing_copies", "register"]
+__all__ = ["Family", "adaptation_of", "adaptations", "families", "missing_copies", "register",
+           "unregistered_beside"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,19 @@ def missing_copies(cls: type[nn.Module]) -> list[str]:
         if _adaptation(family.module, path).together
     )
     return [each for each in together if each not in there]
+
+
+def unregistered_beside(cls: type[nn.Module]) -> list[str]:
+    """The other classes of the family of a registered copy, as `family.Class`, without copies.
+
+    Args:
+        cls: of a module.
+    """
+    if cls not in _LIKE:
+        return []
+    name = _LIKE[cls].partition(".")[0]
+    there = {like for each, like in _LIKE.items() if each.__module__ == cls.__module__}
+    return [each for own in _FAMILIES[name].classes if (each := f"{name}.{own}") not in there]
 
 
 def _known(cls: type) -> str | None:
