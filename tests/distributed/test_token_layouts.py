@@ -433,3 +433,96 @@ def _refuse_three(rank, size) -> None:
     said = "num_kv_heads must be a multiple of the 4 ranks, or divide them, got 6"
     with pytest.raises(ValueError, match=said):
         parallelize_module(layer, _mesh(size), HeadParallel())
+
+
+def test_a_rank_that_fails_leaves_all_caches_as_they_were(two):
+    assert two.run(_failing_with_a_cache) == ["ValueError", "ExchangeError"]
+
+
+def _failing_with_a_cache(rank, size) -> str:
+    torch.manual_seed(0)
+    layer = MultiheadAttention(16, 4, position=Shaw(4, 3)).double()
+    HeadParallel()._apply(layer, init_device_mesh("cpu", (size,)))
+    x, cache = _randn(1, 6, 16), KeyValueCache()
+    options = {"cache": cache, "need_weights": False, "is_causal": True}
+
+    def step(*tokens: int) -> Tensor:
+        own = x[:, slice(*tokens)]
+        return layer(own, own, own, **options)[0]
+
+    with torch.no_grad():
+        step(0, 3)
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 0:
+                patch.setattr(Shaw, "forward", _raises)
+            with pytest.raises((ValueError, cut.ExchangeError)) as failed:
+                step(3, 6)
+        assert cache.length == 3
+        found = step(3, 6)
+        options["cache"] = KeyValueCache()
+        assert relative_error(found, step(0, 6)[:, 3:]) <= 1e-12
+    return type(failed.value).__name__
+
+
+def _raises(*_: object, **__: object) -> None:
+    raise ValueError("no such scheme")
+
+
+def test_a_dtensor_is_given_of_tokens_cut_as_dtensors_are(four):
+    four.run(_uneven)
+
+
+def _uneven(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    style = HeadParallel(input_layouts=Shard(1), output_layouts=Shard(-2), use_local_output=False)
+    layer = style._apply(MultiheadAttention(16, 4).double(), mesh)
+    x = _randn(2, 10, 16)
+    for lengths, refused in (((3, 3, 2, 2), True), ((3, 3, 3, 1), False)):
+        own = x.split(list(lengths), 1)[rank]
+        if refused:
+            words = r"query must be cut as DTensors are .*, 3, 3, 3, 1 tokens .*, got 3, 3, 2, 2"
+            with pytest.raises(ValueError, match=words):
+                layer(own, own, own, need_weights=False)
+        else:
+            found = layer(own, own, own, need_weights=False)[0]
+            assert found.placements == (Shard(1),)
+            whole = HeadParallel()._apply(_same(layer), mesh)(x, x, x, need_weights=False)[0]
+            assert relative_error(found.full_tensor(), whole) <= 1e-12
+
+
+def _same(layer: nn.Module) -> MultiheadAttention:
+    """A layer of one device with the weights of one that is cut."""
+    made = MultiheadAttention(16, 4).double()
+    cut.load_full_state_dict(made, cut.full_state_dict(layer), from_rank_0=True)
+    return made
+
+
+def test_what_has_no_such_axis_is_refused_in_words(two):
+    two.run(_no_such_axis)
+
+
+def _no_such_axis(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    for layout in (Replicate(), Shard(1)):
+        style = HeadParallel(input_layouts=layout)
+        layer = style._apply(MultiheadAttention(16, 4).double(), mesh)
+        scalar = torch.zeros((), dtype=torch.float64)
+        with pytest.raises(ValueError, match=r"query must be \(b, i, e\) with e=16, got \(\)"):
+            layer(scalar, scalar, scalar, need_weights=False)
+    x = _randn(1, 4, 16)
+    for dim in (4, -5):
+        style = HeadParallel(output_layouts=Shard(dim))
+        layer = style._apply(MultiheadAttention(16, 4).double(), mesh)
+        with pytest.raises(ValueError, match=r"output must be whole .*, Shard\(1\), got S"):
+            layer(x, x, x, need_weights=False)
+
+
+def test_an_output_without_bias_lies_in_order_on_every_rank(two):
+    assert two.run(_contiguous) == [True, True]
+
+
+def _contiguous(rank, size) -> bool:
+    style = HeadParallel(input_layouts=Shard(1), output_layouts=Shard(1))
+    layer = style._apply(MultiheadAttention(16, 4, bias=False), init_device_mesh("cpu", (size,)))
+    own = torch.randn(2, 5, 16).tensor_split(size, 1)[rank]
+    return layer(own, own, own, need_weights=False)[0].is_contiguous()

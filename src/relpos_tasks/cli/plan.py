@@ -153,7 +153,9 @@ def _time_and_memory(one: Cost) -> tuple[float, float]:
 def _arguments(best: Cost, shape: Shape) -> str:
     """What `relpos.distributed.attention` is to be given."""
     layout = "zigzag" if shape.causal else ""
-    if shape.window is not None and best.method == "ring":
+    others = shape.ranks // shape.inner - 1
+    # Where keys go all the way round, contiguous work would be uneven.
+    if best.method == "ring" and replace(shape, ranks=others + 1, inner=1).visits < others:
         layout = "contiguous"
     return f"method={best.method!r}" + (f", layout={layout!r}" if layout else "")
 

@@ -53,6 +53,7 @@ def test_a_window_ends_a_ring_early(relpos):
     assert "sends 122 MiB + 610 MiB" in lines[4]
     assert lines[-1] == "fastest: method='ring', layout='contiguous'"
     everything = relpos("plan", *sizes, "--window", 10**6)[1].splitlines()
+    assert "fastest: method='ring', layout='zigzag'" in everything  # keys go all the way round
     assert [line.partition(",")[0] for line in everything[2:5]] == [
         line.partition(",")[0] for line in relpos("plan", *sizes)[1].splitlines()[2:5]
     ]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_tensor
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.func import functional_call
 from torch.nn.functional import linear
 
@@ -20,6 +20,7 @@ from ...checks import one_line
 from ...errors import ShapeError
 from ...jagged import is_jagged
 from ...layers import KeyValueCache, MultiheadAttention
+from ...layers.cache import rollback_on_error
 from ...ops.dispatch import choose
 from ...ops.inputs import DropoutOrigin, prepare
 from ...terms import GridTerms, Terms
@@ -66,14 +67,17 @@ class CutLayer(MultiheadAttention):
         with self._failing_with_tokens():
             given, tokens = self._agree(query, key, value, *args, **options)
         outcome = Outcome(self.ranks, "MultiheadAttention", check=self.check)
-        try:
-            output, weights = self._forward_of_heads(given, tokens)
-        except Exception as error:
-            outcome.fail(error)
-        outcome.raise_together()
-        if weights is not None:
-            weights = sum_of_ranks(weights, self.ranks) / self.ranks.size
-        return self._summed(output, tokens.get("query")), weights
+        cache = given["cache"]
+        # Where another rank fails, too.
+        with rollback_on_error(cache if isinstance(cache, KeyValueCache) else None):
+            try:
+                output, weights = self._forward_of_heads(given, tokens)
+            except Exception as error:
+                outcome.fail(error)
+            outcome.raise_together()
+            if weights is not None:
+                weights = sum_of_ranks(weights, self.ranks) / self.ranks.size
+            return self._summed(output, tokens.get("query")), weights
 
     def _failing_with_tokens(self) -> AbstractContextManager[None]:
         """What fails within is told to the ranks that have other tokens, if any have."""
@@ -113,7 +117,7 @@ class CutLayer(MultiheadAttention):
                 "output", self.layouts.output, given["query"].ndim, batch_first=self.batch_first
             )
             facts = _facts(self, given, axes)
-            lengths = tuple(given[name].shape[axes.get(name, 0)] for name in INPUTS)
+            lengths = tuple(given[name].shape[axes[name]] if name in axes else 0 for name in INPUTS)
         except Exception as found:
             error = found
         of_ranks = [lengths] * self.ranks.size
@@ -178,7 +182,16 @@ class CutLayer(MultiheadAttention):
         if axis is None:
             output = sum_of_ranks(part, self.ranks)
         else:
-            tokens = tokens or cut_evenly(shape[axis], self.ranks.size)
+            even = cut_evenly(shape[axis], self.ranks.size)
+            tokens = tokens or even
+            if not self.layouts.use_local_output and tokens != even:
+                had, wanted = (
+                    ", ".join(str(end - first) for ((first, end),) in cut) for cut in (tokens, even)
+                )
+                raise ValueError(
+                    "MultiheadAttention: query must be cut as DTensors are where the output is to "
+                    f"be one, {wanted} tokens on the ranks, got {had}"
+                )
             output = scatter_sum(part, self.ranks, axis, tokens)
         if bias is not None:
             assert isinstance(bias, DTensor)
@@ -189,7 +202,12 @@ class CutLayer(MultiheadAttention):
             return output
         stride = output.new_empty(shape, device="meta").stride()
         return DTensor.from_local(
-            output, self.layouts.mesh, [layout], run_check=False, shape=shape, stride=stride
+            output,
+            self.layouts.mesh,
+            [layout if axis is None else Shard(axis)],
+            run_check=False,
+            shape=shape,
+            stride=stride,
         )
 
     def _axis(self, x: Tensor) -> int:

@@ -70,7 +70,9 @@ class HeadParallel(ParallelStyle):
             whole on every rank, or `Shard(n)`, cut along the axis n of tokens, in the order of
             the ranks; one for all, or three. DTensors of either kind are taken as they say.
         output_layouts: likewise of the output; it has the query's tokens where both are cut.
-        use_local_output: whether the output is a plain tensor; else a DTensor.
+            Weights are whole on every rank, and so is a loss of them to be.
+        use_local_output: whether the output is a plain tensor; else a DTensor, for which a plain
+            query is to be cut as `torch.chunk` cuts.
         check: whether the ranks first compare their arguments, and tell each other whether they
             succeeded before their outputs are summed: two small exchanges for each layer. Without
             it a rank that is called otherwise, or fails, leaves the others to the time limit of

@@ -2,8 +2,9 @@
 
 Attention needs all tokens; what lies between layers (norms, dropout, residuals) acts on each token
 by itself, and where tokens are cut there, every rank keeps and computes a share of it: Megatron's
-sequence parallelism (Korthikanti et al. 2022, section 4.2.2), torch's `SequenceParallel`. No more
-is sent: a gather and a scattered sum are together what a sum is.
+sequence parallelism (Korthikanti et al. 2022, section 4.2.2), torch's `SequenceParallel`. In 32
+bits no more is sent: a gather and a scattered sum are together what a sum is. In 16 it is half as
+much again, since scattered sums are taken in 32.
 """
 
 from __future__ import annotations
@@ -133,15 +134,14 @@ def cut_axis(name: str, layout: Placement, ndim: int, *, batch_first: bool) -> i
     Args:
         name: of the argument or result.
         layout: of the tokens.
-        ndim: of the tensor: `(i, e)`, `(b, i, e)`, or `(i, b, e)` without `batch_first`.
+        ndim: of the tensor: `(i, e)`, `(b, i, e)`, or `(i, b, e)` without `batch_first`. One with
+            other axes, which the layer refuses, passes for whole.
         batch_first: of the layer.
     """
-    if isinstance(layout, Replicate):
+    if isinstance(layout, Replicate) or ndim not in (2, 3):
         return None
     axis = 1 if batch_first and ndim == 3 else 0
-    if ndim not in (2, 3):  # which the layer refuses
-        return axis
-    if not isinstance(layout, Shard) or layout.dim % ndim != axis:
+    if not isinstance(layout, Shard) or layout.dim not in (axis, axis - ndim):
         raise ValueError(
             f"MultiheadAttention: {name} must be whole on every rank, Replicate(), or cut along "
             f"its tokens, Shard({axis}), got {layout}"

@@ -121,7 +121,7 @@ def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: SpansOfRanks) -> Te
     found = torch.empty_like(given[0])
     _reduce_scatter(found.view(-1), given.view(-1), group=ranks.group)
     _count("scatter", *given[1:])
-    return found.narrow(dim, 0, counts[ranks.rank]).to(whole.dtype)
+    return found.narrow(dim, 0, counts[ranks.rank]).to(whole.dtype).contiguous()
 
 
 def all_to_all(
