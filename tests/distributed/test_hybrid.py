@@ -223,8 +223,8 @@ def _refused(rank, size) -> None:
     terms = GridTerms((2, 4), (Terms(), Terms()))
     with pytest.raises(BackendError, match="'ring' does not support GridTerms"):
         cut.attention(x, x, x, terms, group=mesh, method="ring")
-    with pytest.raises(ValueError, match="must be a mesh with mesh_dim_names where it has two"):
-        cut.attention(x, x, x, group=DeviceMesh("cpu", [[0, 1], [2, 3]]))
+    with pytest.raises(ValueError, match=r"'heads' must have .* do with 2, one for each along the"):
+        cut.attention(x[:, :2], x[:, :2], x[:, :2], group=mesh, method="heads")
     other = DeviceMesh("cpu", [[0, 2], [1, 3]], mesh_dim_names=("a", "b"))
     with pytest.raises(ValueError, match=r"ascend along the last .*, got \[\[0, 2\], \[1, 3\]\]"):
         cut.attention(x, x, x, group=other)
@@ -232,7 +232,7 @@ def _refused(rank, size) -> None:
         cut.shard(x, mesh_of((2, 1, 2)))
     with pytest.raises(ValueError, match="must be a mesh of one dimension, such as mesh"):
         HeadParallel()._apply(MultiheadAttention(8, 4), mesh)
-    flat = mesh._flatten()
+    flat = world()
     with pytest.raises(ValueError, match=r"group must be the same on every rank of the group, got"):
         cut.attention(x, x, x, group=flat if rank == 2 else mesh)
     with pytest.raises(ValueError, match="module must have a relpos"):
@@ -289,3 +289,38 @@ def _train(rank, size) -> list[float]:
         losses.append(round(total.item(), 6))
     assert world().size() == size
     return losses
+
+
+def test_a_mesh_needs_no_names_and_no_process_but_its_own(four):
+    four.run(_part_of_the_processes)
+
+
+def _part_of_the_processes(rank, size) -> None:
+    x = torch.randn(1, 2, 9, 4, generator=torch.Generator().manual_seed(0)).double()
+    mesh = DeviceMesh("cpu", [[0], [1], [3]])
+    if rank == 2:
+        with pytest.raises(ValueError, match="must have this process among its ranks, got a mesh"):
+            cut.shard(x, mesh, dim=2)
+    else:
+        # Alone, as arithmetic is asked for.
+        if rank == 0:
+            assert cut.spans(9, mesh, "contiguous", rank=2) == [(6, 9)]
+        own = cut.shard(x, mesh, dim=2)
+        found = cut.attention(own, own, own, group=mesh, method="ring", causal=True)
+        expected = cut.shard(attention(x, x, x, causal=True), mesh, dim=2)
+        assert relative_error(found, expected) <= 1e-12
+    # Groups that all make afterwards are the same ones.
+    total = torch.ones(())
+    distributed.all_reduce(total, group=distributed.new_group(list(range(size))))
+    assert total == size
+
+
+def test_shards_are_cut_in_compiled_functions(four):
+    four.run(_compiled_shard)
+
+
+def _compiled_shard(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+    x = torch.arange(16.0).view(1, 16)
+    found = torch.compile(lambda x: cut.shard(x, mesh) * 2, backend="eager")(x)
+    assert torch.equal(found, 2 * cut.shard(x, mesh))

@@ -81,8 +81,8 @@ def attention(
             that of this rank's queries. `GridTerms` describe the whole grid.
         group: a process group, or a mesh of one dimension such as `mesh["cp"]`; or of two, whose
             ranks, row by row, the sequence is cut among: those along the last dimension exchange
-            tokens for heads, and `method` is that of the first. It has names, and all ranks of what
-            it is a part of must be there when it is used for the first time.
+            tokens for heads, and `method` is that of the first. Ranks must ascend from row to row,
+            and all of them be there when it is used for the first time.
         layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
         key_layout: that of the keys, if it is another one; None: `layout`. `"whole"`: every rank
             gives all keys, and what belongs to them; nothing is exchanged then, whatever the

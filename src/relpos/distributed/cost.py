@@ -257,7 +257,11 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
         compute = compute[0] * uneven, compute[1] * uneven
         share = _exchanged(shape, cut)
         sent = share, share
-        wait = 4 * others * cluster.latency + share / cluster.bandwidth
+        # On a mesh that to the inner ranks goes at their bandwidth.
+        near = (shape.inner - 1) / max(others, 1)
+        assert cluster.inner_bandwidth is not None
+        pace = near / cluster.inner_bandwidth + (1 - near) / cluster.bandwidth
+        wait = 4 * others * cluster.latency + share * pace
         seconds = compute[0] + wait, compute[1] + wait
         hidden = share == 0
         # By heads once more: what backward needs of the forward pass, and the output's gradient.

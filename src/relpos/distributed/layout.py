@@ -25,7 +25,7 @@ from .ranks.agreement import agree
 from .ranks.derivatives import refuse_second_derivatives
 from .ranks.exchange import gather_shards, scatter_sums
 from .ranks.facts import described
-from .ranks.group import AnyGroup, Ranks, resolve_group
+from .ranks.group import AnyGroup, Ranks, rank_and_size, resolve_group
 from .ranks.not_compiled import not_compiled
 
 __all__ = [
@@ -66,15 +66,13 @@ def spans(
     Raises:
         ValueError: if an argument is out of range.
     """
-    ranks = resolve_group("spans", group, most_dims=2)
+    own, size = rank_and_size("spans", group)
     length = check_count("spans", "length", length, least=0)
     check_layout("spans", "layout", layout)
-    rank = ranks.rank if rank is None else check_count("spans", "rank", rank, least=0)
-    if rank >= ranks.size:
-        raise ValueError(
-            f"spans: rank must be below {ranks.size}, the size of the group, got {rank}"
-        )
-    return list(spans_of_ranks(length, ranks.size, layout)[rank])
+    rank = own if rank is None else check_count("spans", "rank", rank, least=0)
+    if rank >= size:
+        raise ValueError(f"spans: rank must be below {size}, the size of the group, got {rank}")
+    return list(spans_of_ranks(length, size, layout)[rank])
 
 
 def shard(
@@ -92,10 +90,10 @@ def shard(
         TypeError: if `x` is no tensor.
         ValueError: if an argument is out of range.
     """
-    ranks = resolve_group("shard", group, most_dims=2)
+    rank, size = rank_and_size("shard", group)
     dim = _check_axis("shard", x, dim)
     check_layout("shard", "layout", layout)
-    own = spans_of_ranks(x.shape[dim], ranks.size, layout)[ranks.rank]
+    own = spans_of_ranks(x.shape[dim], size, layout)[rank]
     return torch.cat([x.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
 
 

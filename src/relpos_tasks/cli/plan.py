@@ -65,7 +65,10 @@ def plan_command(
     bandwidth: Annotated[float, typer.Option(help="Bytes/s from a device to the next.")] = 5e10,
     inner_bandwidth: Annotated[
         float | None,
-        typer.Option(help="Bytes/s among the --inner devices; that of all by default."),
+        typer.Option(
+            help="Bytes/s among the --inner devices, or in any mesh that is named; that of all by "
+            "default."
+        ),
     ] = None,
     latency: Annotated[float, typer.Option(help="Seconds until a first byte arrives.")] = 1e-5,
     memory: Annotated[
@@ -91,8 +94,6 @@ def plan_command(
         # In the words of the options.
         what, _, rule = str(error).partition(": ")[2].partition(" ")
         raise ValueError(f"--{what.replace('_', '-')}: {rule}") from error
-    if inner_bandwidth is not None and inner == 1:
-        raise ValueError("--inner-bandwidth: must be given with --inner of 2 devices at least")
     costs = [cost(shape, cluster, method) for method in METHODS]
     devices, tokens = "device" if ranks == 1 else "devices", "token" if length == 1 else "tokens"
     mesh = "" if inner == 1 else f", in a mesh of {ranks // inner} x {inner}"
@@ -105,7 +106,7 @@ def plan_command(
     typer.echo("per device and attention, forward + backward:")
     for one in costs:
         typer.echo(f"  {one.method:<7} {_words(one)}")
-    if window is None:
+    if window is None and inner < ranks:
         least = hidden_from(shape, cluster)
         typer.echo(f"a ring hides what it sends from {least:,.0f} tokens a device on")
     typer.echo(

@@ -28,6 +28,20 @@ def test_a_mesh_of_two_dimensions(relpos):
     assert lines[5] == "a ring hides what it sends from 2,400 tokens a device on"
     assert lines[-1] == "fastest: method='ring', layout='zigzag'"
     assert lines[4] != relpos("plan", *sizes)[1].splitlines()[4]
+    # Which mesh is the fastest depends on it too.
+    near = relpos("plan", *sizes[:-2], "--inner-bandwidth", 4e11)[1].splitlines()
+    alike = relpos("plan", *sizes[:-2])[1].splitlines()
+    assert near[:8] == alike[:8]
+    assert near[8].startswith("faster on a mesh of 32 x 2 (--inner 2): method='ring'")
+    assert near[8] != alike[8]
+
+
+def test_a_mesh_of_inner_devices_alone_is_by_heads(relpos):
+    sizes = ["--length", 10**5, "--ranks", 8, "--heads", 16, "--inner", 8]
+    lines = relpos("plan", *sizes, "--bandwidth", 1e9, "--inner-bandwidth", 4e11)[1].splitlines()
+    assert lines[2].split()[1:6] == lines[4].split()[1:6]  # times and what is sent
+    assert "hides" not in "".join(lines)
+    assert lines[-1] == "fastest: method='heads', layout='zigzag'"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +49,6 @@ def test_a_mesh_of_two_dimensions(relpos):
     [
         (["--inner", 7], "--inner: must divide 64 ranks, got 7"),
         (["--inner", 32], "--inner: must be at most 16 heads, got 32"),
-        (["--inner-bandwidth", 4e11], "--inner-bandwidth: must be given with --inner of 2 devices"),
         (["--inner", 2, "--inner-bandwidth", 0], "--inner-bandwidth: must be in 1..1e+30, got 0"),
     ],
 )

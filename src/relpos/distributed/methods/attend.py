@@ -102,7 +102,8 @@ def attend(
             backend=backend,
             return_lse=return_lse,
         )
-        facts["group"] = "a line" if ranks.mesh is None else f"a mesh of {tuple(ranks.mesh.shape)}"
+        mesh = ranks.mesh
+        facts["group"] = None if mesh is None else (tuple(mesh.shape), mesh.mesh_dim_names)
         facts["whether there are query_documents"] = query_documents is not None
         rows, columns = (1, 1) if local.mask is None else local.mask.shape[2:]
         numbers = (q.shape[2], k.shape[2], rows, columns, _draw_seed(local))

@@ -65,7 +65,7 @@ def choose_method(call: CutCall, method: str) -> str:
         if heads < inner.size:
             raise ValueError(
                 "attention: group must have no more ranks along its last dimension than there are "
-                f"query heads, {heads}, got {inner.size}"
+                f"query heads, {heads}, got {inner.size}; a mesh of one dimension does with any"
             )
         return "hybrid"
     if method == "auto":
@@ -77,6 +77,8 @@ def choose_method(call: CutCall, method: str) -> str:
             method = gather_or_ring(call, method)
     if method == "heads" and heads < size:
         hint = "" if grid else "; 'ring' and 'gather' do with any number"
+        if not grid and (dims := call.ranks.outer_and_inner) is not None:
+            hint = f"; 'ring' and 'gather' do with {dims[1].size}, one for each along the last axis"
         raise ValueError(
             f"attention: method 'heads' must have at least one query head for each of the {size} "
             f"ranks, got {heads}{hint}"

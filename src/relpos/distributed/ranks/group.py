@@ -12,6 +12,7 @@ from torch.distributed import GroupMember, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import is_out_of_memory
+from .not_compiled import not_compiled
 
 __all__ = [
     "AnyGroup",
@@ -21,6 +22,7 @@ __all__ = [
     "check_device_of_group",
     "check_initialized",
     "exchange_device",
+    "rank_and_size",
     "resolve_group",
 ]
 
@@ -127,25 +129,18 @@ def resolve_group(function: str, group: AnyGroup, *, most_dims: int = 1) -> Rank
 
     Raises:
         TypeError: if it is neither.
-        ValueError: if the mesh has more dimensions, or, with two, no names or ranks that do not
-            follow each other; or if this process is not of the group.
+        ValueError: if the mesh has more dimensions, or, with two, ranks that do not follow each
+            other; or if this process is not of the group.
         RuntimeError: if no process group is there.
     """
     check_initialized(function)
     mesh = None
     if isinstance(group, DeviceMesh):
-        if group.ndim > most_dims:
-            named = group.mesh_dim_names or tuple(range(group.ndim))
-            dims = "one dimension" if most_dims == 1 else "one dimension or two"
-            raise ValueError(
-                f"{function}: group must be a mesh of {dims}, such as mesh[{named[-1]!r}], "
-                f"got one of {named}"
-            )
-        if group.get_coordinate() is None:
-            raise ValueError(_NOT_AMONG.format(function, "mesh", distributed.get_rank()))
+        _check_mesh(function, group, most_dims)
         if group.ndim == 2:
-            mesh, group = group, _both_dimensions(function, group)
-        group = group.get_group()
+            mesh, group = group, _group_of(_ascending_ranks(function, group))
+        else:
+            group = group.get_group()
     if group is GroupMember.NON_GROUP_MEMBER:  # what `new_group` gives other processes
         raise ValueError(_NOT_AMONG.format(function, "group", distributed.get_rank()))
     if not isinstance(group, ProcessGroup):
@@ -158,21 +153,63 @@ def resolve_group(function: str, group: AnyGroup, *, most_dims: int = 1) -> Rank
     return Ranks(group, rank, distributed.get_world_size(group), mesh)
 
 
-def _both_dimensions(function: str, mesh: DeviceMesh) -> DeviceMesh:
-    """The mesh of one dimension that has the ranks of both, one row after another."""
+def rank_and_size(function: str, group: AnyGroup) -> tuple[int, int]:
+    """This process's rank, and how many there are: no group is made, so that others need not call.
+
+    Args:
+        function: as of `resolve_group`, like what it raises.
+        group: that, or a mesh of two dimensions.
+    """
+    check_initialized(function)
+    if isinstance(group, DeviceMesh) and group.ndim == 2:
+        _check_mesh(function, group, 2)
+        ranks = _ascending_ranks(function, group)
+        return ranks.index(distributed.get_rank()), len(ranks)
+    found = resolve_group(function, group, most_dims=2)
+    return found.rank, found.size
+
+
+def _check_mesh(function: str, mesh: DeviceMesh, most_dims: int) -> None:
+    if mesh.ndim > most_dims:
+        named = mesh.mesh_dim_names or tuple(range(mesh.ndim))
+        dims = "one dimension" if most_dims == 1 else "one dimension or two"
+        raise ValueError(
+            f"{function}: group must be a mesh of {dims}, such as mesh[{named[-1]!r}], "
+            f"got one of {named}"
+        )
+    if mesh.get_coordinate() is None:
+        raise ValueError(_NOT_AMONG.format(function, "mesh", distributed.get_rank()))
+
+
+@not_compiled
+def _ascending_ranks(function: str, mesh: DeviceMesh) -> list[int]:
+    """The ranks of a mesh of two dimensions, one row after another, as those of a group lie."""
     ranks = mesh.mesh.flatten().tolist()
-    # The ranks of a group are in this order.
     if ranks != sorted(ranks):
         raise ValueError(
             f"{function}: group must be a mesh of two dimensions whose ranks ascend along the last "
             f"and from row to row, as those of init_device_mesh do, got {mesh.mesh.tolist()}"
         )
-    if not mesh.mesh_dim_names:
-        raise ValueError(
-            f"{function}: group must be a mesh with mesh_dim_names where it has two dimensions, "
-            "got none"
-        )
-    return mesh._flatten()
+    return ranks
+
+
+# By its ranks, each group that was made for a mesh, and the group of all processes at that time.
+_GROUPS: dict[tuple[int, ...], tuple[ProcessGroup, ProcessGroup]] = {}
+
+
+@not_compiled
+def _group_of(ranks: list[int]) -> ProcessGroup:
+    """The group of some ranks, made by them alone when they first ask for it."""
+    everybody = distributed.group.WORLD
+    assert everybody is not None
+    if ranks == distributed.get_process_group_ranks(everybody):
+        return everybody
+    found = _GROUPS.get(tuple(ranks))
+    if found is None or found[0] is not everybody:
+        group = distributed.new_group(ranks, use_local_synchronization=True)
+        assert isinstance(group, ProcessGroup)
+        found = _GROUPS[tuple(ranks)] = everybody, group
+    return found[1]
 
 
 def check_initialized(function: str) -> None:
