@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -94,7 +94,7 @@ class KeyValueCache:
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_layer": None}  # a copy goes with a copy of the layer
 
-    def __copy__(self) -> Self:
+    def __copy__(self) -> KeyValueCache:
         self._shared = self._buffers is not None
         copied = type(self).__new__(type(self))
         vars(copied).update(self.__getstate__())
